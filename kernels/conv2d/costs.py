@@ -29,7 +29,7 @@ class Gpu:
         paired, alone: products of bytes a clock and multiprocessor by residues, in pairs of blocks
             and in single ones.
         mma: the same by limbs, on mma.sync.
-        groups: the same by limbs, on wgmma.
+        matrices, groups: the same by limbs, on wgmma, of images that are matrices and of others.
         moved: bytes a clock, from and to memory.
     """
 
@@ -37,17 +37,22 @@ class Gpu:
     paired: float
     alone: float
     mma: float
+    matrices: Mapping[limbs.Tile, float]
     groups: Mapping[limbs.Tile, float]
     moved: float
 
 
-# 0.74, 0.66 and 0.62 x 0.75 of 4,096; by limbs on wgmma, the products of a step by the clocks of
-# what decides there (packed weights modulo 2^32, else shared memory, and power).
-_GROUPS: dict[limbs.Tile, float] = {
-    limbs.GROUP_80: 3280, limbs.GROUP_64: 2660, limbs.GROUP_32: 3030,
+# By residues 0.74 and 0.66 of 4,096. By limbs what an H100 reached (benchmarks/RESULTS.md, "Ring
+# products on tensor cores"): products of 8192 cubed, 3 x 3 layers of a VGG-16 and, on mma.sync, the
+# layers of 64 filters.
+_MATRICES: dict[limbs.Tile, float] = {
+    limbs.GROUP_80: 1415, limbs.GROUP_64: 1300, limbs.GROUP_32: 1620,
 }  # fmt: skip
-_SM_90 = Gpu(132, 3030, 2700, 1900, _GROUPS, 1420)
-_SM_80 = Gpu(108, 1540, 1540, 1540, {}, 1000)  # 0.75 of 2,048
+_GROUPS: dict[limbs.Tile, float] = {
+    limbs.GROUP_80: 680, limbs.GROUP_64: 940, limbs.GROUP_32: 1350,
+}  # fmt: skip
+_SM_90 = Gpu(132, 3030, 2700, 900, _MATRICES, _GROUPS, 1420)
+_SM_80 = Gpu(108, 1540, 1540, 1540, {}, {}, 1000)  # 0.75 of 2,048
 _START = 3000  # clocks before a launch's first product or word, and before a tile's by limbs
 _TILE = 2500  # from a tile's sums to t_i
 _SLOTS = 96  # instructions of threads that a multiprocessor issues a clock: 0.75 of 128
@@ -80,7 +85,8 @@ def limbs_clocks(c: Convolution, ring: limbs.Ring, arch: str) -> float:
     waves = -(-made.grid[0] * extents[0] * made.parts // gpu.multiprocessors)
     steps = -(-sum(-(-depth // limbs.STEP) for depth in c.depths) // made.parts)
     products = made.tile.rows * made.tile.columns * limbs.STEP * ring.products
-    rate = gpu.groups.get(made.tile, gpu.mma / limbs.product_cost(made.tile))
+    measured = gpu.matrices if c.is_matmul else gpu.groups
+    rate = measured.get(made.tile, gpu.mma / limbs.product_cost(made.tile))
     return waves * (steps * products / rate + _START) + _START
 
 

@@ -43,6 +43,12 @@ _BYTE_COST = 400
 # What a product of bytes costs by limbs on mma.sync, whose kernel splits as it goes, in products of
 # residues: some 450 T a second beside 620 T by wgmma, 680 T in pairs.
 _LIMB_COST = {MMA: 1.0, WGMMA: 1.4, WGMMA_PAIRS: 1.5}
+# The same by limbs on wgmma, as an H100 took it for 8192 cubed (benchmarks/RESULTS.md).
+_GROUP_COST: dict[limbs.Tile, float] = {
+    limbs.GROUP_80: 1.8,
+    limbs.GROUP_64: 1.9,
+    limbs.GROUP_32: 1.6,
+}
 
 
 @dataclass(frozen=True)
@@ -126,7 +132,8 @@ class Shape:
         tile = limbs.tiling(self.ring, extents, self.depths, device).tile
         area = -(-self.rows // tile.rows) * tile.rows
         area *= -(-self.columns // tile.columns) * tile.columns
-        product = _LIMB_COST[engine_of(device, self.rows)] * limbs.product_cost(tile)
+        usual = _LIMB_COST[engine_of(device, self.rows)] * limbs.product_cost(tile)
+        product = _GROUP_COST.get(tile, usual)
         return cost < area * self.depth * self.ring.products * product
 
 

@@ -401,7 +401,7 @@ def test_alexnets_have_the_published_shapes() -> None:
 def test_predictions_of_layers() -> None:
     (layer, whole) = quick("gpu.predictions")["rows"]
     assert layer[0] == "VGG-16 512x14 to 512, 3x3/1"
-    assert [layer[3], layer[6], layer[9]] == ["residues", "residues", "limbs"]
+    assert [layer[3], layer[6], layer[9]] == ["residues"] * 3
     assert layer[1] == whole[1]
 
 

@@ -221,8 +221,8 @@ def test_when_residues_are_worth_it() -> None:
 
     assert is_worth(8, 8192, 8192)
     assert is_worth(5, 8192, 8192)
-    for arch in ("sm_80", "sm_90"):
-        assert not is_worth(4, 8192, 8192, arch)  # as many products, and bytes to move
+    assert not is_worth(4, 8192, 8192, "sm_80")  # as many products, and bytes to move
+    assert is_worth(4, 8192, 8192)  # as many, but by limbs they take twice the time
     kept = Shape(Ring(32, 4), 1, 8192, 8192, (8192,), (True, False))
     assert kept.is_worth(DeviceShape(132, "sm_90"))  # fewer bytes, and a product costs less
     assert not is_worth(8, 256, 256)

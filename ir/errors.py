@@ -80,6 +80,10 @@ class PeerError(VeilgraphError):
     exit_code = 5
 
 
+class SupersededError(PeerError):
+    """A party that serves another plan or session by now than was asked for; it took nothing."""
+
+
 class SecurityAbort(VeilgraphError):
     """Parties that disagree on plan, weights or session, or a replay (exit code 6)."""
 

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeAlias
 
-from veilgraph.ir.errors import PeerError, UsageError, VeilgraphError
+from veilgraph.ir.errors import PeerError, SupersededError, UsageError, VeilgraphError
 from veilgraph.runtime.client import wire
 from veilgraph.runtime.service.audit import AuditLog
 from veilgraph.runtime.service.enrolled import MOST_CERTIFICATE_BYTES, Enrolled
@@ -234,7 +234,7 @@ class Desk:
         if not served.model.seats:
             raise UsageError(f"{self._me} is no party to ask.", "Leave it out: it only deals.")
         if (asked.get("plan"), asked.get("session")) != (served.plan.digest, served.id.hex()):
-            raise PeerError(f"{self._me} serves another plan or session now.", "Ask again.")
+            raise SupersededError(f"{self._me} serves another plan or session now.", "Ask again.")
         role, rows = _role(asked, served.model), _rows(asked, served.model)
         agreed = [_nonce(asked), served.plan.digest, served.id.hex()]
         new = Arrival(role, client, fingerprint(_shown(connection)).hex(), rows)

@@ -31,6 +31,7 @@ from veilgraph.ir.errors import (
     PeerError,
     ResourceLimitError,
     SecurityAbort,
+    SupersededError,
     UsageError,
     VeilgraphError,
 )
@@ -155,6 +156,32 @@ def test_other_weights_of_a_plan_that_is_served(tmp_path: Path) -> None:
         with Client("small", hospital.client) as client:
             y = client.run({"x": SAMPLES[0]})["y"]
     np.testing.assert_allclose(y, answer_to(SAMPLES[0], -W), atol=0.01)
+
+
+@pytest.mark.parametrize("is_same", [True, False], ids=["the same plan", "another"])
+def test_a_client_that_is_there_while_models_are_read_again(tmp_path: Path, is_same: bool) -> None:
+    """It asks again where the plan is the same, and says so where its inputs may be other ones."""
+    plan, weights = compiled("rep3")
+    newer = (plan, {name: -w for name, w in dict(weights).items()})
+    hospital = Hospital(tmp_path, members(plan))
+    hospital.put("small/1", plan, weights)
+    with hospital.served() as services:
+        until(lambda: all(each.served for each in services.values()))
+        with Client("small", hospital.client) as client:
+            hospital.put("small/2", *(newer if is_same else compiled("rep3", -W, ring=48)))
+            for each in services.values():
+                each.reload()
+            until(lambda: all("small/2" in each.served for each in services.values()))
+            if is_same:
+                y = client.run({"x": SAMPLES[0]})["y"]
+                np.testing.assert_allclose(y, answer_to(SAMPLES[0], -W), atol=0.01)
+                return
+            with pytest.raises(SupersededError, match="serves another plan or session now"):
+                client.run({"x": SAMPLES[0]})
+            assert not client.is_open
+        with Client("small", hospital.client) as client:
+            y = client.run({"x": SAMPLES[0]})["y"]
+            np.testing.assert_allclose(y, answer_to(SAMPLES[0], -W), atol=0.01)
 
 
 def test_a_folder_that_can_not_be_read_changes_nothing(

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir.errors import PeerError, SecurityAbort, UsageError
+from veilgraph.ir.errors import PeerError, SecurityAbort, SupersededError, UsageError
 from veilgraph.ir.plan.tables import Tensor
 from veilgraph.runtime.client import wire
 from veilgraph.runtime.client.client_config import ClientConfig
@@ -167,6 +167,9 @@ class Client:
     ) -> dict[str, npt.NDArray[np.float32]]:
         """One inference.
 
+        Parties that have read their models again meanwhile are asked once more, where they serve
+        the same plan: what they refused had no input with it.
+
         Args:
             inputs: all inputs of this role by name; where the model computes rows each for itself
                 (`rows` is above 1), up to so many rows, the same number of each input.
@@ -180,9 +183,30 @@ class Client:
         Raises:
             UsageError, AccuracyError: an input that does not fit, or is outside its range.
             PeerError: a party that is lost, busy or refuses, or a client of another role that did
-                not come; nobody has learned the input.
+                not come; nobody has learned the input. SupersededError: the parties serve another
+                plan by now.
             SecurityAbort: another came in a role than `others` names; nobody has learned the input.
         """
+        try:
+            return self._asked(inputs, meeting, rows)
+        except SupersededError as error:
+            self._renew(error)
+            return self._asked(inputs, meeting, rows)
+
+    def _renew(self, error: SupersededError) -> None:
+        """Links to parties in another session; `error` where the plan is another, too."""
+        plan = self.plan
+        try:
+            self._open(None, self.role)
+            if self.plan != plan:
+                raise error
+        except BaseException:
+            self.close()
+            raise
+
+    def _asked(
+        self, inputs: Mapping[str, npt.ArrayLike], meeting: str | None, rows: int | None
+    ) -> dict[str, npt.NDArray[np.float32]]:
         count = rows or self._rows_of(inputs)
         taken = wire.of_rows(self.inputs, count, self.rows)
         given = wire.of_rows(self.outputs, count, self.rows)

@@ -347,6 +347,7 @@ class Party:
     def wipe(self) -> None:
         """Overwrites the memory, and leaves the links as they are; nothing can be run any more."""
         self._loops.clear()  # its rounds hold memory of the device
+        self._left = None
         self.device.close()
 
     # Steps

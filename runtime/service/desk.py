@@ -82,6 +82,7 @@ class Desk:
     def admit(self, enrolled: Enrolled, most_a_day: int | None) -> None:
         """Others may ask from now on, each about so many rows in a day; any number if None."""
         self._enrolled = enrolled
+        enrolled.finish(self._note)  # the folder may be another
         self._audit.allow(most_a_day)
 
     def take(self, connection: socket.socket, address: str) -> None:

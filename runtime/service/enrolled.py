@@ -12,6 +12,8 @@ the certificate's key, by a signature that this party and no other accepts.
 A token becomes a certificate in steps, each of one name, so that a crash between any two leaves one
 of them and never both. `finish` goes on, in the party's next process, from what a crash left:
 
+Each of it is done by one process at a time, by a lock on the folder.
+
 | step | the folder has then | a crash then leaves |
 | --- | --- | --- |
 | the token is claimed | NAME.used | the token, good again |
@@ -24,16 +26,18 @@ of them and never both. `finish` goes on, in the party's next process, from what
 from __future__ import annotations
 
 import base64
+import fcntl
 import hashlib
 import hmac
 import json
 import logging
 import math
+import os
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeAlias
@@ -72,7 +76,7 @@ class Enrolled:
 
     def __init__(self, folder: Path | None, certificate: Path, key: Path) -> None:
         self._folder, self._certificate, self._key = folder, certificate, key
-        self._lock, self._enrols = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
         self._seen: object = None
         self._looked, self._changed = -math.inf, 0  # when files were looked at; the folder's time
         self._names: dict[bytes, str] = {}
@@ -146,8 +150,21 @@ class Enrolled:
             PeerError: a token that is none, or not any more; a certificate that is none, that has
                 another key, or that is in the folder already.
         """
-        with self._enrols:
+        with self._alone():
             return self._enrol(token, der, signature, note)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While no thread or process changes this folder's tokens and what becomes of them."""
+        if self._folder is None or not self._folder.is_dir():
+            yield  # there are none
+            return
+        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
     def _enrol(self, token: str, der: bytes, signature: str, note: Note) -> str:
         file = self._file_of(token)
@@ -185,11 +202,15 @@ class Enrolled:
         return file.stem
 
     def finish(self, note: Note) -> None:
-        """Goes on from what a crash of this party's process left; called while no other enrols.
+        """Goes on from what a crash of this party's process left.
 
         Args:
             note: as `enrol`'s; where it raises, the certificate counts after the next start.
         """
+        with self._alone():
+            self._finish(note)
+
+    def _finish(self, note: Note) -> None:
         for kept in sorted(self._folder.glob(f"*{_KEPT}")) if self._folder else []:
             try:
                 note(kept.stem, load_certificate(kept))
@@ -220,13 +241,19 @@ class Enrolled:
 
 
 def _put_back(used: Path, kept: Path) -> bool:
-    """Makes a token that was claimed good again, and takes its certificate away; whether it is."""
+    """Makes a token that was claimed good again, and takes its certificate away; whether it is.
+
+    Beside a newer token, and beside a certificate that counts, it is gone: else it would be good
+    again as soon as the other is taken away.
+    """
     file = used.with_suffix(".token")
     try:
         kept.unlink(missing_ok=True)
-        if not file.exists():  # else a new one was made meanwhile
-            used.rename(file)
-            return not file.with_suffix(".crt").exists()
+        if file.exists() or used.with_suffix(".crt").exists():
+            used.unlink()
+            return False
+        used.rename(file)
+        return True
     except OSError as error:
         LOG.warning("%s can't be made good again: %s", file, error)
     return False
@@ -236,17 +263,26 @@ def _count_from_now_on(kept: Path) -> None:
     """A certificate that is on the disk takes its place, and the token that it came with is gone.
 
     Whatever breaks off here is done again by `finish`.
+
+    Raises:
+        OSError: it can't, or another certificate came to its place by hand, which stays.
     """
     for spent in (_USED, ".token"):
         kept.with_suffix(spent).unlink(missing_ok=True)
-    kept.rename(kept.with_suffix(".crt"))
+    place = kept.with_suffix(".crt")
+    try:
+        place.hardlink_to(kept)  # over no other file
+    except FileExistsError:
+        if place.read_bytes() != kept.read_bytes():
+            raise
+    kept.unlink()
     sync_folder(kept.parent)
 
 
 def _not_yet(error: OSError) -> ResourceLimitError:
     return ResourceLimitError(
         f"The certificate is kept, but can't take its place: {error.strerror}.",
-        "Ask who runs the party to make room, and to start it again: it counts from then on.",
+        "Ask who runs the party to mend that, and to start it again: it counts from then on.",
     )
 
 
@@ -271,6 +307,11 @@ def make_token(folder: Path, name: str, hours: float) -> tuple[str, datetime]:
         raise UsageError(
             f"{name} is enrolled: {folder / f'{name}.crt'} is there.",
             "Choose another name, or take the file away.",
+        )
+    if (folder / f"{name}{_KEPT}").exists():
+        raise UsageError(
+            f"{name} brought a token: the certificate counts once the party starts again.",
+            f"Start it, or take {folder / f'{name}{_KEPT}'} away.",
         )
     if not 0 < hours <= 24 * 30:
         raise UsageError(f"A token can't be good for {hours:g} hours.", "Give at most 720.")

@@ -301,6 +301,7 @@ def test_a_newer_token_is_left_alone(
     """Made while an older one of the name was being used, in vain."""
 
     def newer(*_: object) -> None:
+        (tmp_path / "clients" / "nurse.enrolled").unlink()  # as before it was placed
         made.append(make_token(tmp_path / "clients", "nurse", 1)[0])
         full()
 
@@ -309,7 +310,48 @@ def test_a_newer_token_is_left_alone(
         party.enrol(*asked, newer)
     with pytest.raises(PeerError, match="There is no such token"):
         party.enrol(*asked)
+    assert names(tmp_path) == ["nurse.token"]
     assert party.enrol(made[0], *signed(tmp_path, made[0])) == "nurse"
+
+
+def test_a_token_that_was_used_is_never_good_again(
+    party: Enrolled, asked: tuple[str, bytes, str], tmp_path: Path
+) -> None:
+    """Whatever lies beside the certificate that it became, or beside a newer token."""
+    clients = tmp_path / "clients"
+    spent = (clients / "nurse.token").read_bytes()
+    assert party.enrol(*asked) == "nurse"
+    for newer in ("nurse.crt", "nurse.token"):
+        (clients / "nurse.used").write_bytes(spent)
+        if newer == "nurse.token":
+            make_token(clients, "nurse", 1)
+        party.finish(lambda *_: None)
+        assert names(tmp_path) == [newer]
+        (clients / newer).unlink()
+        party.finish(lambda *_: None)
+        with pytest.raises(PeerError, match="There is no such token"):
+            party.enrol(*asked)
+
+
+def test_a_certificate_that_came_by_hand_stays(
+    party: Enrolled, asked: tuple[str, bytes, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clients = tmp_path / "clients"
+
+    def by_hand(*_: object) -> None:
+        (clients / "nurse.crt").write_text("another")
+
+    with pytest.raises(ResourceLimitError, match="can't take its place: File exists"):
+        party.enrol(*asked, by_hand)
+    party.finish(lambda *_: None)
+    assert "nurse.enrolled can't be taken for enrolled" in caplog.text
+    assert (clients / "nurse.crt").read_text() == "another"
+    (clients / "nurse.crt").unlink()
+    with pytest.raises(UsageError, match="counts once the party starts again"):
+        make_token(clients, "nurse", 1)
+    party.finish(lambda *_: None)
+    assert names(tmp_path) == ["nurse.crt"]
+    assert party.name_of(asked[1]) == "nurse"
 
 
 def test_a_token_that_another_process_claimed(
@@ -329,7 +371,7 @@ def test_a_token_that_another_process_claimed(
 # A crash
 
 
-STEPS = ("open", "fsync", "replace", "rename", "unlink")
+STEPS = ("open", "fsync", "replace", "rename", "link", "unlink")
 CRASHED = 9
 
 
@@ -404,10 +446,7 @@ def test_what_can_not_be_written_down_counts_later(
     party: Enrolled, asked: tuple[str, bytes, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.MonkeyPatch.context() as now:
-        rename = Path.rename
-        now.setattr(
-            Path, "rename", lambda a, b: full() if a.suffix == ".enrolled" else rename(a, b)
-        )
+        now.setattr(os, "link", full)
         with pytest.raises(ResourceLimitError, match="is kept, but can't take its place") as told:
             party.enrol(*asked)
     assert "it counts from then on" in told.value.hint

@@ -96,13 +96,15 @@ def test_traces_of_all_parties_on_one_time_line(
 def test_a_folder_that_does_not_grow(hospital: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traces_module, "MOST_TRACES", 3)
     hospital.traces("bob").mkdir()
-    (hospital.traces("bob") / "notes.json").write_text("{}")
+    for own in ("notes.json", "trace-of-mine.json"):
+        (hospital.traces("bob") / own).write_text("{}")
+    (hospital.traces("bob") / "trace-small-1-00112233-1.json").symlink_to("nowhere")
     with hospital.asking() as client:
         ask(client, 5)
         until(lambda: all(f.endswith("-5.json") for f in hospital.files("alice")[-1:]))
-        assert len(hospital.files("alice")) == 3
-        until(lambda: len(hospital.files("bob")) == 4)
-        assert "notes.json" in hospital.files("bob")
+        until(lambda: len(hospital.files("alice")) == 3)
+        until(lambda: len(hospital.files("bob")) == 6)
+        assert {"notes.json", "trace-of-mine.json"} <= set(hospital.files("bob"))
         monkeypatch.setattr(traces_module, "MOST_BYTES", 1)
         ask(client, 1)
         until(lambda: all(not hospital.files(party) for party in ("alice", "carol")))

@@ -219,11 +219,12 @@ class Traces:
 
     def _known(self, call: Call, choice: Choice, rotates: tuple[bool, ...]) -> Traced:
         key = (*call.kind, self._unusual(choice), rotates)
-        if key not in self._made:
-            if len(self._made) == MOST_MADE:
+        found = self._made.get(key)
+        if found is None:  # another thread may be adding the same, and may clear all
+            if len(self._made) >= MOST_MADE:
                 self._made.clear()
-            self._made[key] = self._trace(call, choice)
-        return self._made[key]
+            found = self._made[key] = self._trace(call, choice)
+        return found
 
     def _trace(self, call: Call, choice: Choice) -> Traced:
         p = self._parties(choice)

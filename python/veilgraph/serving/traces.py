@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from veilgraph.ir.errors import UsageError
@@ -14,7 +18,7 @@ from veilgraph.runtime.service.served import Ran
 
 LOG = logging.getLogger("veilgraph.service")
 MOST_TRACES, MOST_BYTES = 64, 1 << 28
-_BEGIN = "trace-"
+_NAME = re.compile(r"trace-.+-[0-9a-f]{8}-[0-9]+\.json")
 
 
 class Traces:
@@ -26,6 +30,7 @@ class Traces:
 
     Args:
         folder: made (mode 0700) if it is not there; other files in it are left alone.
+            Parties of one host need one each.
         party: this one.
 
     Raises:
@@ -49,7 +54,7 @@ class Traces:
         trace = party_trace(plan, self._party, served.id, ran.number, ran.transcript)
         trace[FACTS] |= {"requests": [each.hex() for each in ran.requests]}
         model = served.model.name.replace("/", "-")
-        name = f"{_BEGIN}{model}-{served.id.hex()[:8]}-{ran.number}.json"
+        name = f"trace-{model}-{served.id.hex()[:8]}-{ran.number}.json"
         try:
             with placed_whole(self._folder / name) as file:
                 file.write(json.dumps(trace).encode())
@@ -58,14 +63,18 @@ class Traces:
             LOG.warning("a trace can't be written to %s: %s", self._folder, error.strerror)
 
     def _shorten(self) -> None:
-        found = [(file.stat(), file) for file in self._folder.iterdir() if _is_trace(file)]
-        found.sort(key=lambda pair: pair[0].st_mtime_ns, reverse=True)
+        found = sorted(self._files(), reverse=True)
         total = 0
-        for number, (status, file) in enumerate(found):
-            total += status.st_size
+        for number, (_, size, file) in enumerate(found):
+            total += size
             if number >= MOST_TRACES or total > MOST_BYTES:
-                file.unlink()
+                file.unlink(missing_ok=True)
 
-
-def _is_trace(file: Path) -> bool:
-    return file.name.startswith(_BEGIN) and file.suffix == ".json"
+    def _files(self) -> Iterator[tuple[int, int, Path]]:
+        """When each trace was written, and its size."""
+        for file in self._folder.iterdir():
+            if _NAME.fullmatch(file.name):
+                with suppress(FileNotFoundError):  # it was taken out just now
+                    status = file.lstat()
+                    if stat.S_ISREG(status.st_mode):
+                        yield status.st_mtime_ns, status.st_size, file

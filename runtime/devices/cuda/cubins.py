@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import stat
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -142,7 +143,8 @@ def compiled(source: Source, arch: str, nvcc: Path) -> bytes:
         text, cubin = Path(folder, f"{source.name}.cu"), Path(folder, "kernel.cubin")
         text.write_text(source.text, encoding="utf-8")
         command = [str(nvcc), *FLAGS, "-cubin", build_flag(arch), "-I", str(ROOT)]
-        done = _ran([*command, str(text), "-o", str(cubin)], f"kernel `{source.name}` for {arch}")
+        command += [str(text), "-o", str(cubin)]
+        done = _ran(command, f"kernel `{source.name}` for {arch}", arch)
         if done.returncode != 0:
             said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
             raise UsageError(
@@ -153,16 +155,24 @@ def compiled(source: Source, arch: str, nvcc: Path) -> bytes:
         return cubin.read_bytes()
 
 
-def _ran(command: Sequence[str], what: str) -> subprocess.CompletedProcess[str]:
+def _ran(command: Sequence[str], what: str, arch: str) -> subprocess.CompletedProcess[str]:
     """A run of nvcc with what it said; UsageError where it is not done in COMPILE_SECONDS."""
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_SECONDS)
-    except subprocess.TimeoutExpired as error:
-        raise UsageError(
-            f"nvcc is not done with {what} after {COMPILE_SECONDS} s.",
-            "Run `veilgraph prepare PLAN --device cuda --gpu-arch ARCH` while the machine is less "
-            "busy; what was compiled is kept.",
-        ) from error
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as running:
+        try:
+            said = running.communicate(timeout=COMPILE_SECONDS)
+        except BaseException as error:
+            os.killpg(running.pid, signal.SIGKILL)  # its passes are processes of their own
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            raise UsageError(
+                f"nvcc is not done with {what} after {COMPILE_SECONDS} s.",
+                f"Run `veilgraph prepare PLAN --gpu-arch {arch} --cubins DIR` on a machine that is "
+                "less busy, and give --cubins DIR here.",
+            ) from error
+    return subprocess.CompletedProcess(command, running.returncode, *said)
 
 
 def store(folder: Path, name: str, content: bytes) -> None:

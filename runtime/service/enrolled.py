@@ -26,7 +26,6 @@ Each of it is done by one process at a time, by a lock on the folder.
 from __future__ import annotations
 
 import base64
-import fcntl
 import hashlib
 import hmac
 import json
@@ -159,6 +158,8 @@ class Enrolled:
         if self._folder is None or not self._folder.is_dir():
             yield  # there are none
             return
+        import fcntl  # clients load this file too, on systems that have none
+
         descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -370,5 +370,5 @@ class CudaDevice:
         self._prologues.clear()
         self._epilogues.clear()
         self._ranges.clear()
-        del self._staging, self._timeline
+        del self._staging, self._timeline, self._compute, self._done
         self._driver.forget()

@@ -107,9 +107,13 @@ class Enrolled:
             self._context, self._names = self._read([file for file, _, _ in now])
             self._seen = now
 
+    def _named(self, suffix: str) -> list[Path]:
+        """The folder's files of such names; none where there is no folder."""
+        return sorted(self._folder.glob(f"*{suffix}")) if self._folder else []
+
     def _files(self) -> Iterator[tuple[Path, int, int]]:
         """Each file of certificates, when it was written and its size."""
-        for file in sorted(self._folder.glob("*.crt")) if self._folder else []:
+        for file in self._named(".crt"):
             with suppress(FileNotFoundError):  # it was taken out just now
                 status = file.stat()
                 yield file, status.st_mtime_ns, status.st_size
@@ -212,13 +216,13 @@ class Enrolled:
             self._finish(note)
 
     def _finish(self, note: Note) -> None:
-        for kept in sorted(self._folder.glob(f"*{_KEPT}")) if self._folder else []:
+        for kept in self._named(_KEPT):
             try:
                 note(kept.stem, load_certificate(kept))
                 _count_from_now_on(kept)
             except (OSError, VeilgraphError) as error:
                 LOG.warning("%s can't be taken for enrolled: %s", kept, error)
-        for used in sorted(self._folder.glob(f"*{_USED}")) if self._folder else []:
+        for used in self._named(_USED):
             kept = used.with_suffix(_KEPT)
             remove_partials(kept)
             if not kept.exists():
@@ -227,7 +231,7 @@ class Enrolled:
     def _file_of(self, token: str) -> Path | None:
         """The file of a token that is still good; all are compared, in a time that says nothing."""
         known, found = digest_of(token), None
-        for file in sorted(self._folder.glob("*.token")) if self._folder else []:
+        for file in self._named(".token"):
             try:
                 stated = json.loads(file.read_text())
                 until = datetime.fromisoformat(stated["until"])

@@ -96,7 +96,8 @@ __device__ __forceinline__ int64_t words_left(const Tile& tile) {
   return (tile.elements + 63) / 64 - tile.first / 64;
 }
 
-// Lane j < count <- plane start + step j, planes `plane_words` 64-bit words apart.
+// Lane j < count <- plane start + step j, planes `plane_words` 64-bit words apart. Other lanes load
+// the first plane and drop it: with branches nvcc takes minutes for a program of many planes.
 __device__ __forceinline__ Planes load_planes(const Tile& tile, const uint8_t* from,
                                               uint64_t plane_words, int start, int step,
                                               int count) {

@@ -36,7 +36,8 @@ Array = npt.NDArray[np.float32]
 class Prepared:
     """An inference whose offline phase is done: its number, its keys, and what that left.
 
-    `memory` is empty while what the phase left is where it left it, in the party's own memory.
+    `memory` is empty while what the phase left is where it left it, in the party's own memory; and
+    before that phase, of one that `Party.reserve` gave.
     """
 
     number: int
@@ -99,6 +100,7 @@ class Party:
         self.setup = Transcript()
         self.runs = 0  # the latest inference that was begun
         self._number = 0  # the one whose draws are made now
+        self._reserved: set[int] = set()  # whose keys are made, and nothing was drawn with them
         self._ahead: set[int] = set()  # prepared here, and not run
         self._left: tuple[Prepared, int] | None = None  # still in memory, and its entry
         self._traces = False
@@ -255,21 +257,45 @@ class Party:
         keys = self._run_offline(transcript, ratchet, entry)
         return Prepared(self.runs, keys, self.kept(Phase.OFFLINE, entry)), transcript
 
-    def prepare_ahead(self, entry: int = 0) -> tuple[Prepared, Transcript]:
-        """The next inference's offline phase alone, for `infer` in this session, in any order.
+    def reserve(self) -> Prepared:
+        """The next inference's number and keys, for `prepare_ahead` and `infer` in this session.
+
+        Those that are reserved are prepared and run in any order; `forget` one that never is.
+        """
+        ratchet = self._own()
+        self._ratchet = ratchet.next()  # whatever happens, keys are used once
+        self._reserved.add(ratchet.number)
+        self.runs = max(ratchet.number, self.runs)
+        return Prepared(ratchet.number, ratchet.keys())
+
+    def prepare_ahead(self, reserved: Prepared, entry: int = 0) -> Transcript:
+        """The offline phase of an inference that was reserved, alone and once.
 
         What is prepared here goes into no store, so it can't be run twice. What the phase left is
         copied when something else is about to run: a large network leaves 100 MB.
 
         Raises:
-            SecurityAbort: an inference that was run before.
+            SecurityAbort: an inference that was not reserved, or was prepared before.
         """
+        if reserved.number not in self._reserved:
+            raise self._is_used(reserved.number)
         transcript = Transcript()
-        keys = self._run_offline(transcript, self._own(), entry)
-        self._ahead.add(self.runs)
-        prepared = Prepared(self.runs, keys)
-        self._left = prepared, entry
-        return prepared, transcript
+        if self._traces:
+            self.device.trace()
+        self._reserved.discard(reserved.number)
+        self._ahead.add(reserved.number)
+        self._begin(reserved.number, reserved.keys)
+        self._run(Phase.OFFLINE, transcript, entry)
+        self._ahead.add(reserved.number)
+        self._left = reserved, entry
+        return transcript
+
+    def forget(self, reserved: Prepared) -> None:
+        """An inference that was reserved is never run; what its offline phase left goes too."""
+        self._reserved.discard(reserved.number)
+        self._ahead.discard(reserved.number)
+        if self._left is not None and self._left[0] is reserved:
+            self._left = None
 
     def _run_offline(self, transcript: Transcript, ratchet: Ratchet, entry: int = 0) -> DrawKeys:
         if self._traces:
@@ -294,10 +320,7 @@ class Party:
             is_left: what its offline phase left is in memory; else that of another is copied first.
         """
         if number not in self._ahead and number <= self.runs:
-            raise SecurityAbort(
-                f"Inference {number} comes after inference {self.runs}: its randomness was used.",
-                "Begin another session.",
-            )
+            raise self._is_used(number)
         require_number(number, 1 << 32)
         if self._left is not None and not is_left:
             left, entry = self._left
@@ -306,6 +329,12 @@ class Party:
         self._ahead.discard(number)
         self._number, self.runs = number, max(number, self.runs)
         self.device.rekey(keys.table(self._holders))
+
+    def _is_used(self, number: int) -> SecurityAbort:
+        return SecurityAbort(
+            f"Inference {number} comes after inference {self.runs}: its randomness was used.",
+            "Begin another session.",
+        )
 
     def kept(self, phase: Phase, entry: int = 0) -> bytes:
         """What a phase left in memory for the phases after it."""

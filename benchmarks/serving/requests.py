@@ -175,7 +175,7 @@ def measure(options: argparse.Namespace) -> Findings:
         ("LeNet, 16 rows", batched, 1),
         ("LeNet, 16 rows", batched, 16),
     ]
-    clients, each = [1, 4, 8, 16], 30
+    clients, each = [1, 4, 8, 16], 120
     if options.quick:
         cases, clients, each = cases[:1], [2], 3
     load = os.getloadavg()[0]

@@ -11,6 +11,8 @@ round: all messages that a party can send without receiving another; it sends, t
 
 from __future__ import annotations
 
+import math
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -181,7 +183,7 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
 
 def divided(x: npt.NDArray[Any], exponents: Sequence[int]) -> npt.NDArray[Any]:

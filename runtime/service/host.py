@@ -15,6 +15,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
+from typing import TypeAlias
 
 from veilgraph.ir.errors import PeerError, SecurityAbort, VeilgraphError
 from veilgraph.runtime.links.links import Links
@@ -40,6 +42,7 @@ MOST_PLANS = 255
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # between attempts to connect
 _SOON_SECONDS = 1.0
 MOST_AHEAD = 10_000
+_Assigned: TypeAlias = tuple[ServedPlan, Ahead]
 _COUNT = struct.Struct("<HH")  # plans, inferences to have ahead of each
 _MODEL = struct.Struct("<32s?")  # a model's key, and whether its weights are others than before
 
@@ -215,7 +218,7 @@ class Host:
     def _turns(self, links: Links, channels: Mapping[int, Channel]) -> bool:
         """Until plans change, or a party leaves: then True."""
         agenda = Agenda(self._asked(), [each.model.rows for each in self._served])
-        assigned = dict[bytes, Ahead]()
+        assigned = dict[bytes, _Assigned]()
         pause = 0.0
         while True:
             self.requests.wait(channels.values(), min(pause, self.requests.wait_left()))
@@ -249,31 +252,35 @@ class Host:
         found = {peer: Statement.unpack(bytes(content)) for peer, content in received.items()}
         return {**found, links.party: own}
 
-    def _do(self, decided: Decisions, assigned: dict[bytes, Ahead]) -> bool:
+    def _do(self, decided: Decisions, assigned: dict[bytes, _Assigned]) -> bool:
         for name in decided.ended:
-            del assigned[name]
+            served, ahead = assigned.pop(name)
+            served.forget(ahead)
         for item in decided.dropped:
             self.counts.dropped[self._plan(item).model.name] += 1
         gone = PeerError("Another party lost this client.", "Ask again.")
         self.requests.refuse(decided.dropped, gone)
         for name, batch in decided.due:
-            self._run(batch, assigned.pop(name))
+            self._run(batch, *assigned.pop(name))
         for batch in decided.assigned:
             assigned[batch.id] = self._assign(batch)
+        for served, ahead in islice(assigned.values(), 1):  # while its clients mask their inputs
+            served.complete(ahead)
         prepares = decided.is_idle and self._prepare()
         return bool(decided.dropped or decided.due or decided.assigned or prepares)
 
-    def _assign(self, batch: Batch) -> Ahead:
+    def _assign(self, batch: Batch) -> _Assigned:
         served = self._plan(batch.items[0])
         ahead = served.take()
         masks, is_shared = served.masks(ahead), len(batch.items) > 1
         for item, row in batch.places:
             own = served.of_rows(masks, row, item.rows)
             self.requests.assign(item, ahead.prepared.number, row, own, is_shared=is_shared)
-        return ahead
+        return served, ahead
 
-    def _run(self, batch: Batch, ahead: Ahead) -> None:
-        served, start = self._plan(batch.items[0]), time.perf_counter()
+    def _run(self, batch: Batch, served: ServedPlan, ahead: Ahead) -> None:
+        served.complete(ahead)
+        start = time.perf_counter()
         given = ((row, item.rows, self.requests.given(item)) for item, row in batch.places)
         answer, transcript = served.run(ahead, served.put_together(given))
         for item, row in batch.places:

@@ -83,12 +83,17 @@ class Model:
         return found.digest()
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Ahead:
-    """An inference whose offline phase is done, with what each client was told in it."""
+    """An inference to come.
+
+    Attributes:
+        prepared: its number and keys, and what its offline phase left.
+        told: what each client was told in that phase, by role; None before it.
+    """
 
     prepared: Prepared
-    told: Mapping[str, list[bytes]]
+    told: Mapping[str, list[bytes]] | None = None
 
 
 def clients_of(plan: Plan) -> tuple[str, ...]:
@@ -248,24 +253,34 @@ class ServedPlan:
 
         No request waits for it, so it is in no trace.
         """
-        transcript = self._prepare()
+        self.ahead.append(Ahead(self._party.reserve()))
+        transcript = self.complete(self.ahead[-1])
         self._trace()
         return transcript
 
-    def _prepare(self) -> Transcript:
-        told = {role: each.offline() for role, each in self._seats.items()}
-        prepared, transcript = self._party.prepare_ahead()
-        self.ahead.append(Ahead(prepared, {role: each.result() for role, each in told.items()}))
-        return transcript
-
     def take(self) -> Ahead:
-        """An inference; prepared now if none is ahead.
+        """An inference that is prepared, or one that is yet to be, if none is ahead.
 
         The newest first: what it left may still be in the party's memory, and is copied nowhere.
         """
-        if not self.ahead:
-            self._prepare()
-        return self.ahead.pop()
+        return self.ahead.pop() if self.ahead else Ahead(self._party.reserve())
+
+    def complete(self, ahead: Ahead) -> Transcript:
+        """Runs an inference's offline phase, if it was not run yet.
+
+        The later, the fewer copies: what it leaves is copied when another's is run before the
+        inference itself.
+        """
+        if ahead.told is not None:
+            return Transcript()
+        told = {role: each.offline() for role, each in self._seats.items()}
+        transcript = self._party.prepare_ahead(ahead.prepared)
+        ahead.told = {role: each.result() for role, each in told.items()}
+        return transcript
+
+    def forget(self, ahead: Ahead) -> None:
+        """An inference that nobody waits for any more; its masks are out, so it is never run."""
+        self._party.forget(ahead.prepared)
 
     def of_rows(self, whole: ByRole, first: int, count: int) -> ByRole:
         """Some rows of all inputs or outputs, flat."""
@@ -306,11 +321,12 @@ class ServedPlan:
 
     def run(self, ahead: Ahead, given: ByRole) -> tuple[ByRole, Transcript]:
         """One inference; this party's part of each client's outputs, and what it took."""
+        self.complete(ahead)
         if not self.plan.manifest.role(self._me).online:
             return {}, Transcript()
         number = ahead.prepared.number
         parts = {
-            role: each.online(number, ahead.told[role], given.get(role, {}))
+            role: each.online(number, (ahead.told or {})[role], given.get(role, {}))
             for role, each in self._seats.items()
         }
         _, transcript = self._party.infer({}, ahead.prepared)

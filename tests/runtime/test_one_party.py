@@ -235,7 +235,8 @@ def test_what_was_prepared_last_is_run_from_where_it_lies(
     answers = list[tuple[str, Any]]()
 
     def counted(party: Party, phase: Phase, entry: int = 0) -> bytes:
-        copied.append(party.runs)
+        assert party._left is not None
+        copied.append(party._left[0].number)
         return kept(party, phase, entry)
 
     monkeypatch.setattr(Party, "kept", counted)
@@ -244,10 +245,16 @@ def test_what_was_prepared_last_is_run_from_where_it_lies(
         def infer(prepared: Prepared) -> None:
             answers.append((party.program.party, party.infer(inputs_of(party), prepared)[0]))
 
-        first, second = (party.prepare_ahead()[0] for _ in range(2))
+        def prepare(prepared: Prepared) -> None:
+            party.prepare_ahead(prepared)
+
+        first, second, third = (party.reserve() for _ in range(3))
+        prepare(first)
+        prepare(second)
         infer(second)
         infer(first)
-        infer(party.prepare_ahead()[0])
+        prepare(third)
+        infer(third)
         with pytest.raises(SecurityAbort, match="its randomness was used"):
             party.infer(inputs_of(party), second)
 
@@ -257,6 +264,27 @@ def test_what_was_prepared_last_is_run_from_where_it_lies(
     for answer in answered:
         check_answer(answer)
     assert copied == [1] * 3  # at each party: the first, before the second
+
+
+def test_what_was_reserved_is_prepared_once_and_run_once_or_never(plan: Plan) -> None:
+    def act(party: Party) -> None:
+        first, second, third = (party.reserve() for _ in range(3))
+        with pytest.raises(SecurityAbort, match="Inference 2 .* its randomness was used"):
+            party.infer(inputs_of(party), second)  # its offline phase is still to come
+        party.prepare_ahead(second)
+        party.forget(first)
+        party.prepare_ahead(third)
+        party.forget(third)
+        for used in (first, second, third):
+            with pytest.raises(SecurityAbort, match="its randomness was used"):
+                party.prepare_ahead(used)
+        with pytest.raises(SecurityAbort, match="its randomness was used"):
+            party.infer(inputs_of(party), third)
+        party.infer(inputs_of(party), second)
+        _, transcript = party.infer(inputs_of(party))
+        assert (party.runs, transcript.phases[Phase.OFFLINE].rounds > 0) == (4, True)
+
+    session(plan, act)
 
 
 def test_more_inferences_than_draws_can_number(plan: Plan) -> None:

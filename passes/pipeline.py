@@ -43,6 +43,7 @@ from veilgraph.passes.graph.fold_divisors import FoldDivisors
 from veilgraph.passes.graph.infer_visibility import InferVisibility
 from veilgraph.passes.graph.normalize_by_sums import NormalizeBySums
 from veilgraph.passes.graph.pool_average import PoolAverage
+from veilgraph.passes.graph.recognize_activations import RecognizeActivations
 from veilgraph.passes.graph.reveal_as import RevealAs, before, scope
 from veilgraph.passes.graph.scale_columns import ScaleColumns
 from veilgraph.passes.graph.share_comparisons import ShareComparisons
@@ -430,6 +431,8 @@ PIPELINE: tuple[Stage, ...] = (
     ("reveal_as", "only on request: a class leaves the computation, and no scores", _reveal_as),
     ("fold_constants", "what depends on weights alone is computed once, where they are known",
      _graph(lambda p: FoldConstants().run(p.graph))),
+    ("recognize_activations", "a GELU that is written out is one function, and no product",
+     _graph(lambda p: RecognizeActivations().run(p.graph))),
     ("drop_clips", "a quantiser's clip that no sample reaches costs comparisons, and does nothing",
      _drop_clips),
     ("pool_average", "only on request: a max pool costs comparisons, an average pool nothing",

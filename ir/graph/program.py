@@ -307,11 +307,20 @@ class Graph:
         for number in sorted((value.arg_number for value in arguments.values()), reverse=True):
             self.block.erase_argument(number)
 
-    def tidy(self) -> None:
-        """Erases operations and weights that nothing uses, and makes names unique."""
+    def tidy(self, *, keeps_weights: bool = False) -> None:
+        """Erases operations and weights that nothing uses, and makes names unique.
+
+        Args:
+            keeps_weights: all of them, used or not.
+        """
         for op in reversed(self.operations):
             if not any(True for _ in op.operation.results[0].uses):
                 op.operation.erase()
+        if not keeps_weights:
+            self._erase_weights()
+        self._name_operations()
+
+    def _erase_weights(self) -> None:
         kept = {
             name: self.weights[name]
             for name, value in self.parameters.items()
@@ -323,7 +332,6 @@ class Graph:
                 self.block.erase_argument(value.arg_number)
         self.weights = kept
         self._declare_arguments(inputs)
-        self._name_operations()
 
     def _name_operations(self) -> None:
         """Gives steps their suffix; of several operations of one name the last one keeps it."""

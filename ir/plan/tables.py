@@ -12,7 +12,6 @@ round: all messages that a party can send without receiving another; it sends, t
 from __future__ import annotations
 
 import math
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum

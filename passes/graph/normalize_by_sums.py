@@ -21,7 +21,7 @@ from torch_mlir import ir
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.program import Graph, attributes, defining
-from veilgraph.passes.graph.public_factors import constant, number_of, small_factor
+from veilgraph.passes.graph.public_factors import constant, number_of, small_factor, times
 
 MOST = 2048  # numbers that are normalised together: n^2 takes room for 22 bits
 
@@ -137,20 +137,16 @@ class _Normalization:
         axes: dict[str, Any] = {"axes": self.axes, "keepdims": True}
         total = ops.ReduceSum.build(x, **axes)
         squares = ops.ReduceSum.build(ops.Mul.build(x, x), **axes)
-        spread = ops.Sub.build(_times(squares, n), ops.Mul.build(total, total))
-        variance = _times(spread, c * c)
+        spread = ops.Sub.build(times(squares, n), ops.Mul.build(total, total))
+        variance = times(spread, c * c)
         if self.epsilon:
             number = constant(self.epsilon * (n * c) ** 2, variance)
             variance = ops.Add.build(variance, number)
         root = ops.Rsqrt.build(variance)
-        centred = _times(ops.Sub.build(_times(x, n), total), c)
+        centred = times(ops.Sub.build(times(x, n), total), c)
         if weights is not None:
             centred = ops.Mul.build(centred, weights)
         return ops.Mul.build(centred, root)
-
-
-def _times(x: ir.Value, number: float) -> ir.Value:
-    return x if number == 1.0 else ops.Mul.build(x, constant(number, x))
 
 
 def _normalization(centred: ir.Value, root: ir.Value) -> _Normalization | None:

@@ -27,6 +27,11 @@ def constant(number: float, like: ir.Value) -> ir.Value:
     return ops.Constant.build(value=value)
 
 
+def times(x: ir.Value, number: float) -> ir.Value:
+    """A multiple of x; x itself for 1."""
+    return x if number == 1.0 else ops.Mul.build(x, constant(number, x))
+
+
 def number_of(value: ir.Value) -> float | None:
     """The one number that all of a public constant is; None for anything else."""
     op = defining(value)

@@ -259,6 +259,24 @@ class Normed(nn.Module):
         return self.last(nn.functional.gelu(self.norm(self.hidden(x))))
 
 
+class Written(Normed):
+    """The same, with its GELU written out."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        z = self.norm(self.hidden(x))
+        return self.last(0.5 * z * (1 + torch.erf(z / 2**0.5)))
+
+
+def test_an_activation_that_is_written_out_trains_as_the_one_that_it_is() -> None:
+    sent = []
+    for made in (Normed, Written):
+        plan, _ = veilgraph.compile_training(
+            made().train(), {"x": X, "labels": Y}, loss="cross_entropy", batch=8, steps=4
+        )
+        sent.append((plan.rounds(Phase.ONLINE), plan.sent_bytes(Phase.ONLINE)))
+    assert sent[0] == sent[1]
+
+
 class Tied(nn.Module):
     """One weight that is read twice, and a parameter of one element."""
 

@@ -269,7 +269,7 @@ def test_what_was_prepared_last_is_run_from_where_it_lies(
 def test_what_was_reserved_is_prepared_once_and_run_once_or_never(plan: Plan) -> None:
     def act(party: Party) -> None:
         first, second, third = (party.reserve() for _ in range(3))
-        with pytest.raises(SecurityAbort, match="Inference 2 .* its randomness was used"):
+        with pytest.raises(SecurityAbort, match=r"Inference 2 .* its randomness was used"):
             party.infer(inputs_of(party), second)  # its offline phase is still to come
         party.prepare_ahead(second)
         party.forget(first)

@@ -57,6 +57,7 @@ from veilgraph.ir.training import (
     require_norm,
     schedule,
 )
+from veilgraph.passes.graph.recognize_activations import RecognizeActivations
 from veilgraph.passes.graph.reveal_as import Form
 from veilgraph.passes.graph.training.programs import Training
 from veilgraph.passes.program import Options, Program
@@ -200,7 +201,14 @@ def _check(batch: int, steps: int, max_noise: float, max_error: float | None) ->
 
 
 def forward_of(model: Model, samples: Mapping[str, npt.ArrayLike], batch: int) -> Graph:
-    """The model at the graph level, for batches of `batch` rows."""
+    """The model at the graph level, for batches of `batch` rows.
+
+    Activations that it writes out are one function each, which has one derivative.
+    """
+    return RecognizeActivations().run(_imported(model, samples, batch))
+
+
+def _imported(model: Model, samples: Mapping[str, npt.ArrayLike], batch: int) -> Graph:
     if is_torch(model):
         named = {n: np.asarray(x, np.float32)[:batch] for n, x in samples.items() if n != LABELS}
         return import_model(model, None, named, trains=True)[0]

@@ -73,7 +73,8 @@ class Deferred:
         range: where it lies.
         name: the layer that a truncation of it belongs to.
         narrow: the same truncated, in the old one's ring, once something needed it.
-        origin: the value that this one is in another ring.
+        origin: the value that this one is in another ring, or at another scale.
+        shift: how many fraction bits it has more than that.
     """
 
     old: ir.Value
@@ -83,6 +84,7 @@ class Deferred:
     name: str
     narrow: ir.Value | None = None
     origin: Deferred | None = None
+    shift: int = 0
 
     @property
     def is_pending(self) -> bool:
@@ -157,9 +159,12 @@ class _Rewriter:
         return Deferred(op.operation.results[0], fused, 0, RealRange.of(op), op.location.name_str)
 
     def _change_ring(self, op: SecretOp, operands: list[Deferred]) -> Deferred:
-        """What waits for its truncation is truncated into the ring that it is wanted in."""
+        """What waits for its truncation is truncated into the ring that it is wanted in.
+
+        What is lifted waits too: all that reads it may read it reduced.
+        """
         (x,) = operands
-        if not x.is_pending:
+        if not x.is_pending and isinstance(op, secret_ops.Reduce):
             return self._narrow_operands(op, operands)
         result = op.operation.results[0]
         return Deferred(result, x.wide, x.bits, RealRange.of(op), x.name, origin=x)
@@ -172,7 +177,8 @@ class _Rewriter:
         aligns = shift > 0 and attributes_of(op)["factor"] == 1 << shift
         if aligns and shift <= x.bits:
             bits = x.bits - shift
-            return Deferred(result, x.wide, bits, RealRange.of(op), op.location.name_str)
+            declared, name = RealRange.of(op), op.location.name_str
+            return Deferred(result, x.wide, bits, declared, name, origin=x, shift=shift)
         return self._pass_on(op, operands)
 
     def _join(self, op: SecretOp, operands: list[Deferred]) -> Deferred:
@@ -210,11 +216,16 @@ class _Rewriter:
     def _narrow(self, value: Deferred) -> ir.Value:
         """The integers as the old program has them, truncated once.
 
-        Where the same value is read in a wider ring too, it is truncated into that, and reduced.
+        Where the same value is read in a wider ring too, it is truncated into that, and reduced;
+        where it is read with fewer fraction bits, it is truncated to those, and shifted.
         """
         if value.is_pending and value.narrow is None:
             source = value.wide
-            if value.origin is not None and _serves(value.origin, value):
+            if value.shift and value.origin is not None and self._is_needed_narrow(value.origin):
+                value.narrow = self._scaled(self._narrow(value.origin), value.shift, value.range)
+                return value.narrow
+            is_reduced = not value.bits and _ring_bits(source) > _ring_bits(value.old)
+            if not is_reduced and value.origin is not None and _serves(value.origin, value):
                 source = self._narrow(value.origin)
             with self._merged.at(value.name):
                 value.narrow = _converted(source, Tensor.of(value.old).encoding, value.range)
@@ -233,12 +244,15 @@ class _Rewriter:
                 stated=Stated(frac_bits=wider.frac_bits, ring_bits=wider.ring_bits),
                 value=np.asarray(constant << bits),  # NumPy makes a scalar of rank 0
             )
-        return secret_ops.Scale.build(
-            value.wide,
-            range=_fitting(value.range, wider),
-            stated=Stated(frac_bits=wider.frac_bits),
-            factor=1 << bits,
-        )
+        return self._scaled(value.wide, bits, value.range)
+
+    def _scaled(self, value: ir.Value, bits: int, declared: RealRange) -> ir.Value:
+        """The same real numbers with so many more fraction bits."""
+        old = Tensor.of(value).encoding
+        wider = Encoding(old.ring_bits, old.frac_bits + bits, old.secrecy)
+        stated = Stated(frac_bits=wider.frac_bits)
+        declared = _fitting(declared, wider)
+        return secret_ops.Scale.build(value, range=declared, stated=stated, factor=1 << bits)
 
     def _rebuilt(
         self, op: SecretOp, operands: list[ir.Value], bits: int, **changed: int

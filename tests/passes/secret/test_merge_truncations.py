@@ -406,6 +406,53 @@ def test_a_lift_without_a_truncation_stays() -> None:
     assert found == [("lift", 32, 40), ("mul", 40, 40)]
 
 
+def test_a_lift_that_is_read_reduced_alone_goes() -> None:
+    def body(w: Writer, v: Values) -> ir.Value:
+        home = changed(w, v["x"], 48)
+        return w(ops.Add, *(changed(w, changed(w, home, 40), RING) for _ in range(2)))
+
+    assert merged_rings(lambda w, v: w(ops.Mul, *2 * [body(w, v)])) == [
+        ("add", 32, 32),
+        ("mul", 32, 32),
+    ]
+
+
+def test_what_is_read_lifted_and_as_it_was_is_lifted_once() -> None:
+    def body(w: Writer, v: Values) -> ir.Value:
+        home = changed(w, v["x"], 48)
+        narrow = w(ops.Mul, *2 * [changed(w, home, RING)], frac_bits=24)
+        return w(ops.Add, changed(w, narrow, 48), w(ops.Mul, home, home, frac_bits=24))
+
+    found = merged_rings(body)
+    assert found.count(("lift", 32, 48)) == 2  # of x, and of the product
+    assert ("reduce", 48, 32) not in found
+
+
+def test_what_is_needed_at_two_scales_is_truncated_to_the_smaller() -> None:
+    """A product takes it, and a difference of another scale: that is shifted, and not truncated."""
+
+    def body(w: Writer, v: Values) -> ir.Value:
+        y = w.truncated_product(v["x"], v["w"])
+        product = w(ops.Matmul, y, v["v"], frac_bits=24)
+        wider = w(ops.Scale, y, factor=4, frac_bits=14)
+        offset = w(ops.Scale, v["r"], factor=4, frac_bits=14)
+        other = w(ops.Relu, w(ops.Sub, wider, offset, frac_bits=14), frac_bits=14, **WINDOW)
+        product = w(ops.Truncate, product, bits=10, frac_bits=14)
+        return w(ops.Mul, other, product, frac_bits=28)
+
+    assert merged(body).splitlines() == [
+        "%1 = matmul %x, %w : 24",
+        "%2 = truncate %1 {bits = 12} : 12",
+        "%3 = matmul %2, %v : 24",
+        "%4 = scale %r {factor = 4} : 14",
+        "%5 = scale %2 {factor = 4} : 14",
+        "%6 = sub %5, %4 : 14",
+        "%7 = relu %6 : 14",
+        "%8 = truncate %3 {bits = 10} : 14",
+        "%9 = mul %7, %8 : 28",
+    ]
+
+
 def test_assumed_ranges_follow_the_scale() -> None:
     assumed = RealRange.assumed(Encoding(RING, 24))
     before = program(

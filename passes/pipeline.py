@@ -60,6 +60,7 @@ from veilgraph.passes.secret.fine_noise import FineNoise
 from veilgraph.passes.secret.fuse_pools import FusePools
 from veilgraph.passes.secret.keep_states import KeepStates
 from veilgraph.passes.secret.merge_truncations import MergeTruncations
+from veilgraph.passes.secret.narrow_rings import NarrowRings
 from veilgraph.passes.secret.protocols.choose_protocols import ChooseProtocols
 from veilgraph.passes.secret.round_outputs import UNKNOWN_BITS, RoundOutputs, enough_bits
 
@@ -226,6 +227,10 @@ def _fine_noise(program: Program, secret: SecretProgram) -> SecretProgram:
     return FineNoise().run(secret)
 
 
+def _narrow_rings(program: Program, secret: SecretProgram) -> SecretProgram:
+    return NarrowRings().run(secret)
+
+
 # Behind `encode_fixed_point`, in this order, whenever a program is encoded.
 ENCODED: tuple[tuple[str, str, Callable[[Program, SecretProgram], SecretProgram]], ...] = (
     ("merge_truncations", "one truncation a linear chain, fused with the comparison after it",
@@ -241,6 +246,8 @@ ENCODED: tuple[tuple[str, str, Callable[[Program, SecretProgram], SecretProgram]
     ("keep_states", "a run finds a state in the encoding that another left it in", _keep_states),
     ("fine_noise", "noise hides integers if it is added to these, and not to their high bits",
      _fine_noise),
+    ("narrow_rings", "what windows alone read is truncated into no wider ring than they are",
+     _narrow_rings),
 )  # fmt: skip
 
 

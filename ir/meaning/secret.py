@@ -90,9 +90,12 @@ def evaluate(
         for operand in operands:
             if operand not in values:
                 values[operand] = _encoded_weight(program, weights[operand])
-        values[result] = apply(op, [values[v] for v in operands], rounding, products)
+        whole = _whole(op, [values[v] for v in operands], rounding, products)
+        values[result] = integers.center(whole, Tensor.of(result).encoding.ring_bits)
         left[result] = sum(1 for _ in result.uses)
-        evaluation.excursions += _excursions(op, values[result], program.margin)
+        # What is truncated into a narrow ring may leave that, and seem to be within its range.
+        seen = whole if isinstance(op, secret_ops.Truncate) else values[result]
+        evaluation.excursions += _excursions(op, seen, program.margin)
         if observe is not None:
             observe(op, values[result], _decoded(result, values[result]))
         for operand in operands:
@@ -185,10 +188,20 @@ def apply(
     products: Products = REFERENCE,
 ) -> Integers:
     """The integers of one operation for the integers of its operands."""
-    result = Tensor.of(op.operation.results[0])
-    meaning = MEANING[type(op)]
-    value = meaning(Call(result, attributes_of(op), Tau(rounding), products), *operands)
-    return integers.center(value, result.encoding.ring_bits)
+    ring_bits = Tensor.of(op.operation.results[0]).encoding.ring_bits
+    return integers.center(_whole(op, operands, rounding, products), ring_bits)
+
+
+def _whole(
+    op: SecretOp,
+    operands: list[Integers],
+    rounding: Rounding | np.random.Generator,
+    products: Products,
+) -> Integers:
+    """The same, before they are taken modulo the result's ring."""
+    result, meaning = Tensor.of(op.operation.results[0]), MEANING[type(op)]
+    value: Integers = meaning(Call(result, attributes_of(op), Tau(rounding), products), *operands)
+    return value
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,10 @@ class Segments:
         return 1 << self.number_bits
 
     @property
+    def read_bits(self) -> int:
+        return self.window_bits
+
+    @property
     def frac_bits(self) -> int:
         return self.opened_bits + self.factor_bits
 

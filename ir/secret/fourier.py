@@ -62,6 +62,12 @@ class FourierSeries:
     sum_bits: int
 
     @property
+    def read_bits(self) -> int:
+        """Those of the window, and of x where slope x is not zero modulo 2^sum_bits."""
+        factors_of_two = (self.slope & -self.slope).bit_length() - 1
+        return max(self.window_bits, self.sum_bits - factors_of_two if self.slope else 0)
+
+    @property
     def frac_bits(self) -> int:
         return self.cosine_bits + self.factor_bits
 

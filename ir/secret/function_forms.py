@@ -36,6 +36,10 @@ class FunctionForm(Protocol):
         """Of what is opened, and of its mask."""
 
     @property
+    def read_bits(self) -> int:
+        """The low bits of an element that bear on its value."""
+
+    @property
     def frac_bits(self) -> int:
         """Of the values."""
 

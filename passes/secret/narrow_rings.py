@@ -1,0 +1,159 @@
+"""narrow_rings: a number is truncated into a ring no wider than what reads it looks at.
+
+A function opens a window of its operand, a comparison too: they read so many low bits, whatever
+ring the number is in. Into a ring that is narrow enough a truncation is local: k - f bits of K or
+more (docs/protocols.md). So what windows alone read is truncated, or lifted, into the widest of
+them. Sums of such numbers are in their ring; what a product or an output reads stays as it is.
+
+    before:  %1 = truncate %0 : ring 40, from 40    %2 = sub %1 %c : ring 40    row_sums %2, of 17
+    after:   %1 = truncate %0 : ring 17, from 40    %2 = sub %1 %d : ring 17    row_sums %2, of 17
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from torch_mlir import ir
+
+from veilgraph.ir.meaning.integers import center
+from veilgraph.ir.secret import ops as secret_ops
+from veilgraph.ir.secret.dialect import SecretOp, Stated, attributes_of
+from veilgraph.ir.secret.function_forms import function_form, row_form
+from veilgraph.ir.secret.program import SecretProgram
+from veilgraph.ir.secret.types import RealRange, Tensor
+
+MADE = (
+    secret_ops.Truncate,
+    secret_ops.Lift,
+    secret_ops.Reduce,
+    secret_ops.Function,
+    secret_ops.Step,
+)
+KEPT = (  # the result's ring is the operands', and its low bits follow from theirs
+    secret_ops.Add,
+    secret_ops.Sub,
+    secret_ops.Neg,
+    secret_ops.Scale,
+    secret_ops.Reinterpret,
+    secret_ops.ReduceSum,
+    secret_ops.Reshape,
+    secret_ops.Transpose,
+    secret_ops.Concat,
+    secret_ops.Slice,
+    secret_ops.Broadcast,
+)
+
+
+class NarrowRings:
+    """Gives numbers the narrowest ring that holds them and what is read of them; no options."""
+
+    def run(self, program: SecretProgram) -> SecretProgram:
+        """`program` itself, changed in place."""
+        given = zip(program.block.arguments, program.arguments, strict=True)
+        ranges = {value: argument.range for value, argument in given}
+        ranges |= {op.operation.results[0]: RealRange.of(op) for op in program.operations}
+        rings, reductions = _rings(program, ranges), _Reductions(program, ranges)
+        for op in program.operations:
+            (result,) = op.operation.results
+            if rings[result] < _ring_bits(result) or isinstance(op, secret_ops.Reduce):
+                _narrow(op, rings[result], reductions)
+        outputs = program.outputs
+        program.reopen()
+        program.finish(outputs)
+        return program
+
+
+def _rings(program: SecretProgram, ranges: Mapping[ir.Value, RealRange]) -> dict[ir.Value, int]:
+    """Of each op's result, the bits of the ring that it is to be in."""
+    held = {value: _held_bits(value, known, program.margin) for value, known in ranges.items()}
+    found: dict[ir.Value, int] = {}
+    read = {value: _ring_bits(value) for value in program.outputs.values()}
+    for op in reversed(program.operations):
+        (result,) = op.operation.results
+        bits, made = _ring_bits(result), [result, *op.operation.operands]
+        if type(op) in MADE:
+            bits = min(bits, max(read.get(result, 0), held[result]))
+        elif isinstance(op, KEPT):
+            needed = max(_said_bits(op), *(held[each] for each in made))
+            bits = min(bits, max(read.get(result, 0), needed))
+        found[result] = bits
+        for operand in op.operation.operands:
+            read[operand] = max(read.get(operand, 0), _read_bits(op, operand, bits))
+    return found
+
+
+def _held_bits(value: ir.Value, known: RealRange, margin: float) -> int:
+    """Of a ring that has room for a value, twice over."""
+    units = math.ldexp(known.magnitude(margin), Tensor.of(value).encoding.frac_bits)
+    return math.ceil(units).bit_length() + 2
+
+
+def _said_bits(op: SecretOp) -> int:
+    """Of a ring that has the number which an op says."""
+    is_scale = isinstance(op, secret_ops.Scale)
+    return int(attributes_of(op)["factor"]).bit_length() + 1 if is_scale else 0
+
+
+def _read_bits(op: SecretOp, operand: ir.Value, bits: int) -> int:
+    """The low bits that an op reads of an operand, for a result in a ring of `bits`."""
+    named = attributes_of(op)
+    if isinstance(op, (*KEPT, secret_ops.Reduce)):
+        return bits
+    if isinstance(op, secret_ops.Step):
+        return int(named["window_bits"])
+    if isinstance(op, secret_ops.Function):
+        return function_form(named["form"]).read_bits
+    if isinstance(op, secret_ops.RowSums):
+        return row_form(named["form"]).read_bits
+    return _ring_bits(operand)
+
+
+def _narrow(op: SecretOp, bits: int, reductions: _Reductions) -> None:
+    """Has an op make its result modulo 2^bits."""
+    result = op.operation.results[0]
+    if isinstance(op, KEPT):
+        for number, operand in enumerate(op.operation.operands):
+            op.operation.operands[number] = reductions.of(operand, bits, op)
+    if isinstance(op, secret_ops.Lift | secret_ops.Reduce):
+        (operand,) = op.operation.operands
+        if _ring_bits(operand) == bits or (
+            isinstance(op, secret_ops.Lift) and _ring_bits(operand) > bits
+        ):
+            result.replace_all_uses_with(reductions.of(operand, bits, op))
+            return
+    tensor = Tensor.of(result)
+    with op.operation.context:
+        result.set_type(replace(tensor, encoding=replace(tensor.encoding, ring_bits=bits)).type())
+
+
+class _Reductions:
+    """Values modulo smaller powers of two, each once."""
+
+    def __init__(self, program: SecretProgram, ranges: Mapping[ir.Value, RealRange]) -> None:
+        self._program, self._ranges = program, ranges
+        self._made: dict[tuple[ir.Value, int], ir.Value] = {}
+
+    def of(self, value: ir.Value, bits: int, op: SecretOp) -> ir.Value:
+        """A value modulo 2^bits, for `op` to read; itself if that is its ring."""
+        if _ring_bits(value) == bits:
+            return value
+        if (value, bits) not in self._made:
+            with self._program.before(op):
+                self._made[value, bits] = self._reduced(value, bits)
+        return self._made[value, bits]
+
+    def _reduced(self, value: ir.Value, bits: int) -> ir.Value:
+        known, frac_bits = self._ranges[value], Tensor.of(value).encoding.frac_bits
+        owner = None if isinstance(value, ir.BlockArgument) else value.owner.opview
+        if not isinstance(owner, secret_ops.Constant):
+            return secret_ops.Reduce.build(value, range=known, stated=Stated(ring_bits=bits))
+        integers = np.asarray(center(attributes_of(owner)["value"], bits))
+        stated = Stated(frac_bits=frac_bits, ring_bits=bits)
+        return secret_ops.Constant.build(range=known, stated=stated, value=integers)
+
+
+def _ring_bits(value: ir.Value) -> int:
+    return Tensor.of(value).encoding.ring_bits

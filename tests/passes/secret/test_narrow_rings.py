@@ -1,0 +1,151 @@
+"""Numbers that windows alone read are in rings no wider than these; all others stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from torch_mlir import ir
+
+from veilgraph.ir.legality import check_secret
+from veilgraph.ir.meaning.secret import Rounding, evaluate
+from veilgraph.ir.mlir import context
+from veilgraph.ir.secret import ops
+from veilgraph.ir.secret.dialect import SecretOp, Stated
+from veilgraph.ir.secret.program import Argument, SecretProgram
+from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor
+from veilgraph.passes.secret.narrow_rings import NarrowRings
+
+RING, WINDOW = 40, 18
+SMALL = RealRange(-4.0, 4.0, RangeSource.CALIBRATED)
+Build = Callable[..., ir.Value]
+Body = Callable[[Build, ir.Value, ir.Value], ir.Value]
+
+
+def program(body: Body, known: RealRange = SMALL) -> SecretProgram:
+    """y = body of x and r, [4] each, with 24 fraction bits."""
+    tensor = Tensor((4,), Encoding(RING, 24))
+    arguments = [Argument(name, "input", "a", tensor, known) for name in ("x", "r")]
+    made = SecretProgram.create(context(), arguments, {}, "by hand", 2.0)
+
+    def build(
+        kind: type[SecretOp],
+        *operands: ir.Value,
+        frac_bits: int = 12,
+        ring_bits: int = 0,
+        **named: object,
+    ) -> ir.Value:
+        within = named.pop("within", known)
+        ring_bits = ring_bits or Tensor.of(operands[0]).encoding.ring_bits
+        with made.at("layer"):
+            stated = Stated(frac_bits=frac_bits, ring_bits=ring_bits)
+            return kind.build(*operands, range=within, stated=stated, **named)
+
+    made.finish({"y": body(build, *made.block.arguments)})
+    check_secret(made)
+    return made
+
+
+def truncated(build: Build, x: ir.Value) -> ir.Value:
+    return build(ops.Truncate, x, bits=12)
+
+
+def sign(build: Build, x: ir.Value) -> ir.Value:
+    window = {"window_bits": WINDOW, "dropped_bits": 0}
+    return build(ops.Step, x, frac_bits=0, ring_bits=RING, **window)
+
+
+def narrowed(body: Body, known: RealRange = SMALL) -> list[tuple[str, int]]:
+    """Each op with its result's ring, after the pass: the integers are the same."""
+    before, after = (program(body, known) for _ in range(2))
+    NarrowRings().run(after)
+    check_secret(after)
+    generator = np.random.default_rng(0)
+    inputs = {name: generator.uniform(-4, 4, 4) for name in ("x", "r")}
+    found = [evaluate(each, inputs, Rounding.NEAREST) for each in (before, after)]
+    assert [each.excursions for each in found] == [[], []]
+    np.testing.assert_array_equal(found[0].integers["y"], found[1].integers["y"])
+    return [
+        (op.operation.name.partition(".")[2], Tensor.of(op.operation.results[0]).encoding.ring_bits)
+        for op in after.operations
+    ]
+
+
+def test_what_a_comparison_alone_reads_is_truncated_into_its_window() -> None:
+    assert narrowed(lambda b, x, _: sign(b, truncated(b, x))) == [
+        ("truncate", WINDOW),
+        ("step", RING),
+    ]
+
+
+def test_sums_on_the_way_are_in_the_narrow_ring_too() -> None:
+    def body(b: Build, x: ir.Value, r: ir.Value) -> ir.Value:
+        number = b(ops.Constant, value=np.array([5]), ring_bits=RING)
+        half = b(ops.Sub, truncated(b, x), truncated(b, r), within=RealRange(-8, 8, SMALL.source))
+        return sign(b, b(ops.Add, half, number, within=RealRange(-9, 9, SMALL.source)))
+
+    assert narrowed(body) == [
+        ("truncate", 19),  # what they make holds 17 bits and its sign, twice over
+        ("truncate", 19),
+        ("sub", 19),
+        ("constant", 19),
+        ("add", 19),
+        ("step", RING),
+    ]
+
+
+def test_an_argument_is_reduced_where_it_is_added() -> None:
+    def body(b: Build, x: ir.Value, r: ir.Value) -> ir.Value:
+        scaled = b(ops.Scale, truncated(b, x), factor=1 << 12, frac_bits=24)
+        return sign(b, b(ops.Sub, scaled, r, frac_bits=24, within=RealRange(-8, 8, SMALL.source)))
+
+    rings = dict(narrowed(body))
+    assert rings["reduce"] == rings["sub"] == rings["scale"] == rings["truncate"] < RING
+
+
+@pytest.mark.parametrize("reader", [ops.Mul, ops.Maximum])
+def test_what_a_product_or_a_maximum_reads_stays(reader: type[SecretOp]) -> None:
+    window = {"window_bits": 20, "dropped_bits": 0} if reader is ops.Maximum else {}
+
+    def body(b: Build, x: ir.Value, r: ir.Value) -> ir.Value:
+        y = truncated(b, x)
+        product = b(reader, y, truncated(b, r), within=RealRange(-64, 64, SMALL.source), **window)
+        return b(ops.Mul, product, sign(b, y), within=RealRange(-64, 64, SMALL.source))
+
+    assert {ring for _, ring in narrowed(body)} == {RING}
+
+
+def test_an_output_stays() -> None:
+    assert narrowed(lambda b, x, _: truncated(b, x)) == [("truncate", RING)]
+
+
+def test_a_lift_for_a_window_goes() -> None:
+    def body(b: Build, x: ir.Value, _: ir.Value) -> ir.Value:
+        y = truncated(b, x)
+        lifted = b(ops.Lift, b(ops.Reduce, y, ring_bits=24), ring_bits=48)
+        return b(ops.Mul, sign(b, lifted), y)
+
+    found = narrowed(body)
+    assert [kind for kind, _ in found].count("lift") == 0
+    assert ("truncate", RING) in found
+
+
+def test_what_only_is_assumed_stays() -> None:
+    known = RealRange.assumed(Encoding(RING, 24))
+    window = {"window_bits": RING - 1, "dropped_bits": 0}
+
+    def body(b: Build, x: ir.Value, _: ir.Value) -> ir.Value:
+        y = b(ops.Truncate, x, bits=12, within=RealRange.assumed(Encoding(RING, 12)))
+        return b(ops.Step, y, frac_bits=0, ring_bits=RING, **window)
+
+    assert dict(narrowed(body, known))["truncate"] == RING
+
+
+def test_what_leaves_a_narrow_ring_is_named() -> None:
+    """Modulo 2^18 it seems to be within its range."""
+    made = program(lambda b, x, _: sign(b, truncated(b, x)))
+    NarrowRings().run(made)
+    far = 2.0**WINDOW / 2.0**12 + 1.0
+    found = evaluate(made, {"x": np.full(4, far), "r": np.zeros(4)})
+    assert [(each.op, each.high) for each in found.excursions] == [("truncate", far)]

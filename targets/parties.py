@@ -16,6 +16,7 @@ from veilgraph.ir.types import Kind, Type, words
 from veilgraph.targets.variants import Variant
 
 Holders = Callable[[int, int], frozenset[int]]  # of a part, and of how many: computing parties
+LinearMap = Callable[[Value], Value]  # the same of each part, and of the value
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Sharing:
         replica: of an additive value, the same in replicated form, resent: fewer bits than any
             additive value takes.
         known: the value at the one party that shared it, and moved its elements since.
+        source: the sharing that this one is a linear map of, and the map of one part.
     """
 
     parts: tuple[Value, ...]
@@ -74,6 +76,7 @@ class Sharing:
     resent: bool = False
     replica: Sharing | None = None
     known: Value | None = None
+    source: tuple[Sharing, LinearMap] | None = None
 
     @property
     def shape(self) -> Shape:
@@ -91,10 +94,11 @@ class Sharing:
         """Part `part`, counted modulo the number of parts, as papers index them."""
         return self.parts[part % len(self.parts)]
 
-    def map(self, body: Callable[[Value], Value]) -> Sharing:
+    def map(self, body: LinearMap) -> Sharing:
         """A linear map, applied to each part."""
         made = None if self.replica is None else self.replica.map(body)
-        return Sharing(tuple(map(body, self.parts)), self.form, self.resent, made)
+        parts = tuple(map(body, self.parts))
+        return Sharing(parts, self.form, self.resent, made, source=(self, body))
 
     def rotated(self, by: int) -> Sharing:
         """The same value with part j + by in place of part j."""
@@ -165,6 +169,18 @@ class Parties:
         """Where correlated randomness comes from."""
         assert self.host is not None, "this target has no provider"
         return Provider(self, self.host, tuple(self))
+
+    def made_before(self, x: Sharing) -> tuple[Any, Sequence[LinearMap]] | None:
+        """What a suite made of a sharing that `x` is a linear map of, the nearest, and the maps
+        from there, in order; None where it made nothing.
+        """
+        maps: list[LinearMap] = []
+        while x not in self.made:
+            if x.source is None:
+                return None
+            x, body = x.source
+            maps.insert(0, body)
+        return self.made[x], maps
 
     def rotated(self, by: int) -> Parties:
         count = len(self.order)

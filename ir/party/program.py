@@ -343,6 +343,25 @@ class Value:
             return self.reshape((length,))
         return apply(ops.CHUNK, (self,), (length,), self.type, start=start)
 
+    def joined(self, start: int, length: int) -> Value | None:
+        """The vector that these elements are, if the value was joined of it and others."""
+        found = {party: self._joined(node, start, length) for party, node in self.at.items()}
+        vectors = {party: node for party, node in found.items() if node is not None}
+        is_joined = len(vectors) == len(found)
+        return Value(self.program, vectors, (length,), self.type) if is_joined else None
+
+    def _joined(self, number: int, start: int, length: int) -> int | None:
+        """Of one copy."""
+        nodes = self.program.nodes
+        while nodes[number].op is ops.RESHAPE:
+            (number,) = nodes[number].args
+        place = 0
+        for vector in nodes[number].args if nodes[number].op is ops.JOIN else ():
+            if (place, nodes[vector].elements) == (start, length):
+                return vector
+            place += nodes[vector].elements
+        return None
+
 
 def _broadcast(x: Value, y: Value) -> Shape:
     if x.shape == y.shape or not y.shape:

@@ -150,10 +150,15 @@ def _matmul(op: Operation, operands: Sequence[Value]) -> Value:
 
 
 def bilinear_with_public(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
-    """[x] (*) y for a public y, or the other way round.  0 rounds; one product a part."""
+    """[x] (*) y for a public y, or the other way round.  0 rounds; one product a part.
+
+    Of no source: who prepares for it may not know y, nor anybody before it is told.
+    """
     if y.form.is_public:
-        return x.map(lambda part: product(op, [(part, y[0])]))
-    return y.map(lambda part: product(op, [(x[0], part)]))
+        made = x.map(lambda part: product(op, [(part, y[0])]))
+    else:
+        made = y.map(lambda part: product(op, [(x[0], part)]))
+    return replace(made, source=None)
 
 
 def sum_pool(p: Parties, op: Operation, x: Sharing) -> Sharing:

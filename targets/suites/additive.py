@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from veilgraph.ir.party.node import Shape
 from veilgraph.ir.party.program import Value
@@ -59,7 +60,17 @@ from veilgraph.targets.blocks.window import (
     window_to_shift,
 )
 from veilgraph.targets.functions.masked_openings import MASKED_OPENINGS
-from veilgraph.targets.parties import Dealt, Form, Member, Operation, Parties, Sharing, minus, plus
+from veilgraph.targets.parties import (
+    Dealt,
+    Form,
+    LinearMap,
+    Member,
+    Operation,
+    Parties,
+    Sharing,
+    minus,
+    plus,
+)
 from veilgraph.targets.suite import Security, States, Suite
 from veilgraph.targets.variants import Needs, Rounding
 
@@ -181,13 +192,21 @@ class Masked:
     difference: Value
     mask: Dealt
 
+    def map(self, body: LinearMap) -> Masked:
+        """The same of a linear map of the operand."""
+        mask = Dealt(tuple(map(body, self.mask.parts)), body(self.mask.value))
+        return Masked(body(self.difference), mask)
+
 
 def masked(p: Parties, x: Sharing) -> Masked:
-    """x - A opened, once however many products need it.  1 round; k bits.
+    """x - A opened, once however many products need it, or a linear map of it.  1 round; k bits.
 
     Weights are masked and opened in the setup phase, once a session.
     """
-    if x not in p.made:
+    before = p.made_before(x)
+    if before is not None:
+        p.made[x] = reduce(Masked.map, before[1], before[0])
+    else:
         setup = all(part.phase == Phase.SETUP for part in x.parts)
         with p.program.in_phase(Phase.SETUP if setup else Phase.OFFLINE):
             mask = p.provider.random(x.shape, x.type)

@@ -234,12 +234,14 @@ def reshare(p: Parties, z: Sharing) -> Sharing:
 
 
 def replicated(p: Parties, x: Sharing) -> Sharing:
-    """x in replicated form, reshared once however many need it."""
+    """x in replicated form, reshared once however many need it, or a linear map of it."""
     if x.form is not Form.ADDITIVE:
         return x
-    if x not in p.made:
-        p.made[x] = reshare(p, x) if x.replica is None else x.replica
-    made: Sharing = p.made[x]
+    if x.replica is not None:
+        p.made[x] = x.replica
+    before = p.made_before(x)
+    made: Sharing = reshare(p, x) if before is None else reduce(Sharing.map, before[1], before[0])
+    p.made[x] = made
     return made
 
 

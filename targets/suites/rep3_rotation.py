@@ -13,7 +13,7 @@ from functools import partial
 
 from veilgraph.ir.party.node import Shape
 from veilgraph.ir.party.program import Value, join
-from veilgraph.targets.parties import Member, Operation, Parties, Sharing
+from veilgraph.targets.parties import Form, Member, Operation, Parties, Sharing
 
 SMALLEST_CHUNK = 64  # elements: bit planes are sent in 64-bit words
 SMALLEST_ROTATED = 3 * SMALLEST_CHUNK  # elements, of tensors that are cut in chunks
@@ -80,7 +80,19 @@ def _rotated(
         rotation = 0 if p.receiver is None else rotation_of(p, p.receiver, 2)
         return _in_chunks(p, op, body, x, [(0, x.elements, rotation)])
     rotated = [(*chunk, (role + p.program.layer) % 3) for role, chunk in enumerate(chunks)]
-    return _in_chunks(p, op, body, x, rotated)
+    return _in_chunks(p, op, body, x, rotated, keeping=True)
+
+
+def _pair(x: Sharing, start: int, length: int) -> tuple[Sharing, int] | None:
+    """A chunk that a protocol left to two parties, and how far roles are rotated for these to be
+    roles 0 and 1; None for any other.
+    """
+    vectors = [part.joined(start, length) for part in x.parts]
+    parts = [vector for vector in vectors if vector is not None]
+    if x.form is not Form.ADDITIVE or len(parts) < len(vectors):
+        return None
+    zeros = [j for j, part in enumerate(parts) if part.constant_value() == 0]
+    return (Sharing(tuple(parts), x.form), (zeros[0] - 2) % 3) if len(zeros) == 1 else None
 
 
 def _in_chunks(
@@ -89,11 +101,20 @@ def _in_chunks(
     body: Body,
     x: Sharing,
     chunks: Sequence[tuple[int, int, int]],
+    keeping: bool = False,
 ) -> Sharing:
-    """Chunks are (start, length, how far roles are rotated)."""
+    """Chunks are (start, length, how far roles are rotated).
+
+    Args:
+        keeping: whether two parties that have all of a chunk keep it: in roles 0 and 1 they go on
+            with it, and send it nowhere first.
+    """
     done = []
     for start, length, rotation in chunks:
-        chunk = x.map(partial(Value.chunk, start=start, length=length))
+        if keeping and (pair := _pair(x, start, length)) is not None:
+            chunk, rotation = pair
+        else:
+            chunk = x.map(partial(Value.chunk, start=start, length=length))
         made = body(p.rotated(rotation), chunk.rotated(rotation)).rotated(-rotation)
         done.append(made.map(lambda v: v.reshape((v.elements,))))
     return _joined(done, op.shape)

@@ -225,6 +225,27 @@ def test_a_function_of_an_additive_sharing_is_opened_without_resharing_it(
     assert more == 2 * attrs["window_bits"]
 
 
+def test_two_parties_that_have_all_of_a_chunk_compare_it_where_it_is() -> None:
+    """However roles turn from layer to layer: the parts of a pair move nowhere first."""
+    attrs = {"window_bits": 20, "dropped_bits": 3}
+    for turn in range(3):
+        trace = Trace(REP3)
+        x, y = (trace.share(f"x{j}", (ELEMENTS,), 32, j) for j in range(2))
+        product = trace.apply("mul", (ELEMENTS,), 32, {}, x, y)
+        pair = trace.apply("truncate", (ELEMENTS,), 24, {"bits": 8}, product)
+        for _ in range(turn):
+            pair = trace.apply("reshape", (ELEMENTS,), 24, {}, pair)
+        bit = trace.apply("step", (ELEMENTS,), 24, attrs, pair)
+        row = len(trace.expanded.notes) - 1
+        assert bit.replica is not None
+        for party in range(3):
+            trace.reveal(bit.replica, f"y{party}", party)
+        names, claimed = sizes(REP3, "step", 24, 24, attrs) | {"P": 3}, claims(REP3, "step")
+        online, offline = per_element(REP3, plan_of(trace.expanded).layers[row])
+        expected = {name: value(claimed[name], names) for name in ("online", "offline")}
+        assert {"online": online, "offline": offline} == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("setting", [s for s in SETTINGS if s.computing > 1], ids=str)
 def test_products_and_sharing(setting: Setting) -> None:
     trace = Trace(setting)

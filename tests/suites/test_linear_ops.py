@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conformance import BILINEAR_CASES, LINEAR_CASES, SETTINGS, Case, Setting, Trace
+from interpreters import plan_of
 
 from veilgraph.ir.meaning.integers import center
 from veilgraph.targets.blocks.linear import additive
@@ -47,3 +48,23 @@ def test_reduction_to_a_narrower_ring(setting: Setting, k: int, K: int, form: st
     shared = additive(trace.parties, shared) if form == "additive" else shared
     trace.reveal(trace.apply("reduce", x.shape, K, {}, shared))
     np.testing.assert_array_equal(trace.run({"x": x}), center(x, K))
+
+
+@pytest.mark.parametrize("setting", [s for s in SETTINGS if s.computing > 1], ids=str)
+def test_what_a_product_read_is_moved_and_reduced_for_another_without_a_message(
+    setting: Setting,
+) -> None:
+    x, y = center(np.random.default_rng(2).integers(-(1 << 63), (1 << 63) - 1, (2, 6, 7)), 40)
+    trace = Trace(setting)
+    z = trace.apply("mul", (6, 7), 40, {}, *(trace.share(n, (6, 7), 40) for n in "xy"))
+    first = trace.apply("mul", (6, 7), 40, {}, z, z)
+    turned = trace.apply("transpose", (7, 6), 40, {"permutation": (1, 0)}, z)
+    fewer = trace.apply("reduce", (7, 6), 32, {}, turned)
+    second = trace.apply("mul", (7, 6), 32, {}, fewer, fewer)
+    row = len(trace.expanded.notes) - 1
+    trace.reveal(second)
+    trace.reveal(first, "first", 1)
+    found = trace.run({"x": x, "y": y})
+    wanted = (x.astype(object) * y.astype(object)).T ** 2
+    np.testing.assert_array_equal((found - wanted) % (1 << 32), 0)
+    assert plan_of(trace.expanded).layers[row].online_bits == 0

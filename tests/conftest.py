@@ -59,7 +59,8 @@ def _emulator_folder(above: Path) -> Path:
     compiler = subprocess.run(["g++", "--version"], capture_output=True, check=True).stdout
     own = Path(emulator.__file__)
     headers = sorted(own.parents[1].rglob("*.cuh"))
-    parts = [compiler, *(file.read_bytes() for file in (own, *headers))]
+    bodies = sorted(own.parent.glob("*.cu"))
+    parts = [compiler, *(file.read_bytes() for file in (own, *headers, *bodies))]
     digest = sha256(b"".join(sha256(part).digest() for part in parts)).hexdigest()
     folder = above / digest[:32]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -73,6 +74,12 @@ def pytest_collection_finish() -> None:
     """What there is of tests stays: the collector need not look through it again and again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def emulator_folder() -> Path:
+    """Where kernels compiled for the host are kept, for all workers of all runs."""
+    return Path(os.environ["EMULATOR_FOLDER"])  # of pytest_configure
 
 
 @pytest.fixture

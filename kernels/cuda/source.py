@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Of every compilation, besides the architecture.
 FLAGS: tuple[str, ...] = ("-std=c++20",)
 
-_INCLUDE = re.compile(r'^#include "(kernels/[a-z0-9_/]+\.cuh)"$', re.MULTILINE)
+_INCLUDE = re.compile(r'^#include "(kernels/[a-z0-9_/]+\.cuh?)"$', re.MULTILINE)
 
 
 @cache

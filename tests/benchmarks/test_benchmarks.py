@@ -483,9 +483,9 @@ print("right")
 """
 
 
-def test_sums_that_cublas_would_leave(tmp_path: Path) -> None:
+def test_sums_that_cublas_would_leave(emulator_folder: Path) -> None:
     """From 32-bit sums of each modulus to words of the ring."""
-    assert run_python("-c", SUMS, str(tmp_path)) == "right\n"
+    assert run_python("-c", SUMS, str(emulator_folder)) == "right\n"
 
 
 @pytest.mark.slow

@@ -91,15 +91,31 @@ def test_copies_by_the_way_their_strides_allow(strides: tuple[int, ...], entry: 
 
 
 def test_the_emulator_compiles_once(tmp_path: Path) -> None:
-    memory = np.zeros(32, np.uint64)
+    """For processes that want the same at the same time, and for those that come later."""
+    folder, calls, compiler = tmp_path / "kept", tmp_path / "calls", tmp_path / "compiler"
+    folder.mkdir()
+    compiler.write_text(f'#!/bin/sh\necho >> {calls}\nexec g++ "$@"\n')
+    compiler.chmod(0o700)
+    launch = Launch(ADD, "add", (1, 1, 1), (32, 1, 1), (Pointer(0, 0), 5))
+
+    def added() -> bool:
+        memory = np.zeros(32, np.uint64)
+        EmulatorRunner(folder, str(compiler)).run(launch, [memory])
+        return memory.tolist() == 32 * [5]
+
+    started = []
     for _ in range(2):
-        launch = Launch(ADD, "add", (1, 1, 1), (32, 1, 1), (Pointer(0, 0), 5))
-        EmulatorRunner(tmp_path).run(launch, [memory])
-    assert memory.tolist() == 32 * [10]
-    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".gch", ".h", ".so"]
+        started.append(os.fork())
+        if started[-1] == 0:
+            os._exit(0 if added() else 1)
+    assert [os.waitpid(pid, 0)[1] for pid in started] == [0, 0]
+    assert added()
+    names = sorted(path.name.partition("-")[0] + path.suffix for path in folder.iterdir())
+    assert names == ["add.so", "emulator.gch", "emulator.h", "emulator_bodies.so", "lock"]
+    assert len(calls.read_text().splitlines()) == 3
 
 
-def test_a_launch_through_a_driver(tmp_path: Path) -> None:
+def test_a_launch_through_a_driver(emulator_folder: Path) -> None:
     """As kernels are called on a GPU: over copies of the regions, with key schedules."""
     text = """
 #include "kernels/cuda/prelude.cuh"
@@ -115,23 +131,23 @@ extern "C" __global__ void mix(uint64_t* out, const uint8_t* keys, const uint64_
         (Pointer(1, 0), Keys(), Run()),
     )
     regions = [np.arange(4, dtype=np.uint64), np.arange(32, dtype=np.uint64)]
-    GpuRunner(EmulatorDriver(tmp_path)).run(launch, regions, bytes(range(16)), 2)
+    GpuRunner(EmulatorDriver(emulator_folder)).run(launch, regions, bytes(range(16)), 2)
     last = int(key_schedules(bytes(range(16)))[0, 175])
     assert regions[0].tolist() == list(range(4))
     assert regions[1].tolist() == [i + last + 2000 for i in range(32)]
 
 
-def test_the_emulator_holds_arguments_against_parameters(tmp_path: Path) -> None:
+def test_the_emulator_holds_arguments_against_parameters(emulator_folder: Path) -> None:
     launch = Launch(ADD, "add", (1, 1, 1), (32, 1, 1), (Pointer(0, 0),))
     with pytest.raises(AssertionError, match="not the kernel's parameters"):
-        EmulatorRunner(tmp_path).run(launch, [np.zeros(32, np.uint64)])
+        EmulatorRunner(emulator_folder).run(launch, [np.zeros(32, np.uint64)])
 
 
 def test_the_emulator_compiles_no_nonsense(tmp_path: Path) -> None:
     launch = Launch(Source("bad", "}", ("bad",)), "bad", (1, 1, 1), (32, 1, 1), ())
     with pytest.raises(subprocess.CalledProcessError):
         EmulatorRunner(tmp_path).run(launch, [])
-    assert {path.suffix for path in tmp_path.iterdir()} == {".gch", ".h"}
+    assert not list(tmp_path.glob("bad*"))
 
 
 SUM = """
@@ -154,7 +170,7 @@ extern "C" __global__ void sum(uint64_t* out, const uint64_t* in) {
 
 
 @pytest.mark.parametrize("threads", [32, 64, 256])
-def test_threads_of_the_emulator_meet(tmp_path: Path, threads: int) -> None:
+def test_threads_of_the_emulator_meet(emulator_folder: Path, threads: int) -> None:
     """A sum over blocks through shared memory, shuffles and an atomic addition."""
     blocks = 5
     values = np.arange(1 + blocks * threads, dtype=np.uint64)
@@ -166,7 +182,7 @@ def test_threads_of_the_emulator_meet(tmp_path: Path, threads: int) -> None:
         (Pointer(0, 0), Pointer(0, 8)),
     )
     total = int(values[1:].sum())
-    EmulatorRunner(tmp_path).run(launch, [values])
+    EmulatorRunner(emulator_folder).run(launch, [values])
     assert int(values[0]) == total
 
 
@@ -178,7 +194,7 @@ extern "C" __global__ void twice(uint4* at) { at[threadIdx.x].x *= 2; }
 
 @pytest.mark.parametrize(("offset", "status"), [(16, 0), (8, -signal.SIGILL)])
 def test_the_emulator_traps_vectors_that_are_not_aligned(
-    tmp_path: Path, offset: int, status: int
+    emulator_folder: Path, offset: int, status: int
 ) -> None:
     """As a GPU does, and ends the program."""
     pid = os.fork()
@@ -191,17 +207,17 @@ def test_the_emulator_traps_vectors_that_are_not_aligned(
             (Pointer(0, offset),),
         )
         faulthandler.disable()  # nobody wants to read of it
-        EmulatorRunner(tmp_path).run(launch, [np.zeros(132, np.uint32)])
+        EmulatorRunner(emulator_folder).run(launch, [np.zeros(132, np.uint32)])
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == status
 
 
-def test_what_nvcc_refuses_the_emulator_refuses(tmp_path: Path) -> None:
+def test_what_nvcc_refuses_the_emulator_refuses(emulator_folder: Path) -> None:
     """CUDA has no atomic addition for uint64_t, which is no unsigned long long on Linux."""
     text = SUM.replace("veil::add_to(out, mine)", "atomicAdd(out, mine)")
     launch = Launch(Source("sum", text, ("sum",)), "sum", (1, 1, 1), (32, 1, 1), (Pointer(0, 0),))
     with pytest.raises(subprocess.CalledProcessError):
-        EmulatorRunner(tmp_path).run(launch, [np.zeros(1, np.uint64)])
+        EmulatorRunner(emulator_folder).run(launch, [np.zeros(1, np.uint64)])
 
 
 def test_scratch_memory_is_a_region() -> None:

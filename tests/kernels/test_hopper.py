@@ -176,7 +176,7 @@ def of_threads(matrix: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
 @devices
 @pytest.mark.parametrize("extreme", [False, True])
 def test_sums_of_a_group_are_where_the_isa_has_them(
-    tmp_path: Path, extreme: bool, device: str
+    emulator_folder: Path, extreme: bool, device: str
 ) -> None:
     """Modulo 2^32, and each bundle of products when a wait covers it."""
     rng = np.random.default_rng(1)
@@ -187,7 +187,7 @@ def test_sums_of_a_group_are_where_the_isa_has_them(
     sums, early = of_threads(c), np.zeros((GROUP, GROUP), np.int32)
     factors = np.concatenate([swizzled(a), swizzled(b)])
     text = MULTIPLY.replace("LOOK", LOOK if device == EMULATOR else "")
-    run(device, tmp_path, "multiply", text, GROUP, factors.nbytes, [sums, early, factors])
+    run(device, emulator_folder, "multiply", text, GROUP, factors.nbytes, [sums, early, factors])
     left, right = a.astype(np.int64), b.astype(np.int64)
     half = c + left[:, :32] @ right[:, :32].T
     if device == EMULATOR:
@@ -210,7 +210,9 @@ def fragments(lines: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
 @devices
 @pytest.mark.parametrize("columns", [32, 64, 80])
 @pytest.mark.parametrize("case", ["random", "extreme", "early"])
-def test_left_factors_in_registers(tmp_path: Path, columns: int, case: str, device: str) -> None:
+def test_left_factors_in_registers(
+    emulator_folder: Path, columns: int, case: str, device: str
+) -> None:
     """Modulo 2^32; what changes before the wait is multiplied as it is by then."""
     if case == "early" and device == GPU:
         pytest.skip("nobody knows what a GPU makes of that")
@@ -222,7 +224,7 @@ def test_left_factors_in_registers(tmp_path: Path, columns: int, case: str, devi
     sums, left = of_threads(c), np.stack([fragments(each) for each in a], axis=1)
     text = HELD.replace("COLUMNS", str(columns)).replace("LOOK", CHANGE if case == "early" else "")
     shared = 2 * 2 * columns // 8 * 144
-    run(device, tmp_path, "held", text, GROUP, shared, [sums, left, b])
+    run(device, emulator_folder, "held", text, GROUP, shared, [sums, left, b])
     used = a.astype(np.int64)
     if case == "early":
         used[1] = 0
@@ -231,11 +233,13 @@ def test_left_factors_in_registers(tmp_path: Path, columns: int, case: str, devi
 
 
 @devices
-def test_copies_in_bulk_are_there_when_their_phase_is_over(tmp_path: Path, device: str) -> None:
+def test_copies_in_bulk_are_there_when_their_phase_is_over(
+    emulator_folder: Path, device: str
+) -> None:
     """On the emulator there is junk in their place until then; nothing else is touched."""
     values = np.random.default_rng(2).integers(-128, 128, (2, 96), np.int8)
     out = np.zeros((2, 2, 128), np.int8)
-    run(device, tmp_path, "copy", COPY, 32, 136, [out, values])
+    run(device, emulator_folder, "copy", COPY, 32, 136, [out, values])
     if device == EMULATOR:
         assert (out[:, 0, :96].view(np.uint8) == 0xA5).all()
     np.testing.assert_array_equal(out[:, 1, :96], values)
@@ -243,9 +247,9 @@ def test_copies_in_bulk_are_there_when_their_phase_is_over(tmp_path: Path, devic
 
 
 @pytest.mark.parametrize("meet", ["__syncwarp();", ""])
-def test_a_warp_reaches_a_barrier_as_one(tmp_path: Path, meet: str) -> None:
+def test_a_warp_reaches_a_barrier_as_one(emulator_folder: Path, meet: str) -> None:
     """A GPU has no rule for lanes that come apart (PTX ISA, "barrier"); the emulator refuses."""
-    command = [sys.executable, "-c", RUN, str(tmp_path), APART.replace("MEET", meet)]
+    command = [sys.executable, "-c", RUN, str(emulator_folder), APART.replace("MEET", meet)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode == 0) == bool(meet), done.stderr
     assert ("lanes of a warp reach a barrier apart" in done.stderr) == (not meet)

@@ -157,7 +157,7 @@ extern "C" __global__ void scale(uint32_t* out, const int32_t* sums) {{
 """
 
 
-def test_scaled_residues_of_all_that_sums_may_be(tmp_path: Path) -> None:
+def test_scaled_residues_of_all_that_sums_may_be(emulator_folder: Path) -> None:
     """Both ends of |r| <= MAX_DEPTH 2^14, all remainders around zero, and any."""
     basis, most = Basis(8, 19), MAX_DEPTH << 14
     rng = np.random.default_rng(7)
@@ -167,7 +167,7 @@ def test_scaled_residues_of_all_that_sums_may_be(tmp_path: Path) -> None:
     out = np.zeros((basis.count, len(sums)), np.uint32)
     arguments = Pointer(0, 0), Pointer(1, 0)
     launch = Launch(Source("scale", text, ("scale",)), "scale", (1, 1, 1), (32, 1, 1), arguments)
-    EmulatorRunner(tmp_path).run(launch, [out, sums])
+    EmulatorRunner(emulator_folder).run(launch, [out, sums])
     for m, inverse, found in zip(basis.moduli, basis.inverses, out, strict=True):
         np.testing.assert_array_equal(found, sums.astype(np.int64) * inverse % m)
 
@@ -185,7 +185,7 @@ extern "C" __global__ void nearest(int8_t* out, const int32_t* sums) {{
 
 
 @devices
-def test_nearest_residues_of_all_that_limbs_add_up_to(device: str, tmp_path: Path) -> None:
+def test_nearest_residues_of_all_that_limbs_add_up_to(device: str, emulator_folder: Path) -> None:
     """Every |x| <= 2^17, for every modulus that sums may take."""
     basis = Basis(8, len(MODULI))
     sums = np.arange(-(1 << 17), (1 << 17) + 1, dtype=np.int32)
@@ -194,7 +194,7 @@ def test_nearest_residues_of_all_that_limbs_add_up_to(device: str, tmp_path: Pat
     arguments = Pointer(0, 0), Pointer(1, 0)
     source = Source("nearest", text, ("nearest",))
     launch = Launch(source, "nearest", (1, 1, 1), (256, 1, 1), arguments)
-    runner = EmulatorRunner(tmp_path) if device == EMULATOR else GpuRunner(first_gpu())
+    runner = EmulatorRunner(emulator_folder) if device == EMULATOR else GpuRunner(first_gpu())
     runner.run(launch, [out, sums])
     for m, found in zip(basis.moduli, out, strict=True):
         assert ((sums - found) % m == 0).all()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,6 @@ from three_parties import KINDS, Connect
 def connect(request: pytest.FixtureRequest) -> Connect:
     """Each kind of links, and parties of both kinds together."""
     return KINDS[request.param]
-
-
-@pytest.fixture(scope="session")
-def emulator_folder() -> Path:
-    """Where kernels compiled for the host are kept, for all workers of all runs."""
-    return Path(os.environ["EMULATOR_FOLDER"])  # of tests/conftest.py
 
 
 @pytest.fixture

@@ -7,10 +7,13 @@ the text is what a GPU runs, thread for thread (`fibers.cuh`), and nothing is fa
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import subprocess
-from collections.abc import Sequence
-from functools import lru_cache
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property, lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,8 +30,17 @@ _COMPILE: tuple[str, ...] = (
     *FLAGS, "-O1", "-fno-strict-aliasing", "-fPIC", "-U_FORTIFY_SOURCE",
     "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error",
 )  # fmt: skip
-# All that stands in for a GPU, which each source includes some of.
+# All that stands in for a GPU, which each source includes some of; and its own code, which each
+# source is linked with.
 _COMMON = Source("emulator", '#include "kernels/cuda/emulator/hopper.cuh"\n', ())
+_BODIES = Source(
+    "emulator_bodies",
+    "".join(
+        f'#include "kernels/cuda/emulator/{name}.cu"\n'
+        for name in ("fibers", "tensor_core", "hopper")
+    ),
+    (),
+)
 
 _schedules = lru_cache(maxsize=16)(key_schedules)
 
@@ -55,16 +67,28 @@ class EmulatorRunner:
         """
         digest = source.digest
         if digest not in self._libraries:
-            path = self._folder / f"{source.name}-{digest[:32]}.so"
+            bodies, path = self._bodies, self._path(source)
             if not path.exists():
-                self._compile(source, path)
+                self._compile(source, path, bodies)
             self._libraries[digest] = ctypes.CDLL(str(path))
         return self._libraries[digest]
 
-    def _compile(self, source: Source, path: Path) -> None:
+    def _path(self, source: Source) -> Path:
+        return self._folder / f"{source.name}-{source.digest[:32]}.so"
+
+    def _compile(self, source: Source, path: Path, bodies: Path) -> None:
         entries = "".join(f"VEIL_EMULATOR_ENTRY({entry})\n" for entry in source.entries)
         text = f"{source.text}\n{entries}"
-        self._make(text, path, "-include", str(self._precompiled()), "-shared")
+        beside = (str(bodies), "-Wl,-rpath,$ORIGIN")  # where it is found by what is linked with it
+        self._make(text, path, "-include", str(self._precompiled()), "-shared", *beside)
+
+    @cached_property
+    def _bodies(self) -> Path:
+        """What sources have in common, compiled once: it would be half of what each is."""
+        path = self._path(_BODIES)
+        if not path.exists():
+            self._make(_BODIES.text, path, "-O3", "-shared", f"-Wl,-soname,{path.name}")
+        return path
 
     def _precompiled(self) -> Path:
         """A header that the compiler has read before: with it a source takes a third of the time.
@@ -80,13 +104,22 @@ class EmulatorRunner:
         return header
 
     def _make(self, text: str, path: Path, *flags: str) -> None:
-        """Compiles a text to a file that is there whole or not at all."""
-        with TemporaryDirectory(dir=self._folder) as folder:
+        """Compiles a text to a file that is there whole or not at all, once for all processes."""
+        with self._alone(path), TemporaryDirectory(dir=self._folder) as folder:
+            if path.exists():
+                return  # another process has made it meanwhile
             unit, out = Path(folder, "source.cpp"), Path(folder, "source.out")
             unit.write_text(text, encoding="utf-8")
             command = [self._compiler, *_COMPILE, *flags, "-I", str(ROOT), str(unit), "-o"]
             subprocess.run([*command, str(out)], check=True)
             os.replace(out, path)
+
+    @contextmanager
+    def _alone(self, path: Path) -> Iterator[None]:
+        """Holds off other processes that would compile the same file; a byte of `lock` each."""
+        with (self._folder / "lock").open("ab") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX, 1, zlib.crc32(path.name.encode()))
+            yield
 
     def run(
         self,

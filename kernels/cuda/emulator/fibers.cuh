@@ -4,18 +4,22 @@
 // by the compiler's own setjmp and longjmp, a few instructions: swapcontext asks the system, and
 // the C library's longjmp looks for handlers to undo. Whoever waits at a barrier hands on in turn,
 // so a barrier costs a switch a thread, and a kernel without barriers costs one a block.
+//
+// What no kernel has an own version of is in fibers.cu, which is compiled once for all of them.
 #pragma once
-#include <sys/mman.h>
 #include <ucontext.h>
 
-#include <algorithm>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <vector>
+
+// Functions of which the processor takes the version that it has vectors for.
+#if defined(__x86_64__)
+#define VEIL_BY_PROCESSOR __attribute__((target_clones("avx2", "default")))
+#else
+#define VEIL_BY_PROCESSOR
+#endif
 
 namespace veil::emulator {
 
@@ -88,27 +92,8 @@ struct Fiber {
 class Launch {
  public:
   Launch(Index grid, Index block, unsigned cluster, size_t shared_bytes, void (*body)(void*),
-         void* state)
-      : grid(grid),
-        block(block),
-        body_(body),
-        state_(state),
-        cluster_(cluster),
-        threads_(block.x * block.y * block.z),
-        fibers_(threads_ * cluster),
-        shared_bytes_(shared_bytes),
-        shared_((cluster + 1) * shared_stride(), kJunk) {
-    if (threads_ == 0 || threads_ % kWarp != 0) fail("a block is no whole warps");
-    if (cluster == 0 || grid.x % cluster != 0) fail("a grid is no whole clusters");
-    warps_.resize(fibers_.size() / kWarp);
-    blocks_.resize(cluster);
-    const size_t bytes = fibers_.size() * kStackBytes;
-    stacks_ = static_cast<uint8_t*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-    if (stacks_ == MAP_FAILED) fail("no memory for stacks");
-  }
-
-  ~Launch() { munmap(stacks_, fibers_.size() * kStackBytes); }
+         void* state);
+  ~Launch();
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
 
@@ -124,129 +109,36 @@ class Launch {
     return shared_.data() + first + rank * shared_stride();
   }
 
-  [[noreturn]] static void fail(const char* what) {
-    std::fprintf(stderr, "emulator: %s\n", what);
-    std::abort();
-  }
+  [[noreturn]] static void fail(const char* what);
 
-  void run() {
-    current_ = this;
-    unsigned number = 0;
-    for (Fiber& f : fibers_) {
-      const unsigned in_block = number % threads_;
-      f.number = number++;
-      f.thread = {in_block % block.x, in_block / block.x % block.y, in_block / block.x / block.y};
-      getcontext(&f.context);
-      f.context.uc_stack.ss_sp = stacks_ + f.number * kStackBytes;
-      f.context.uc_stack.ss_size = kStackBytes;
-      f.context.uc_link = nullptr;
-      makecontext(&f.context, &Launch::enter, 0);
-    }
-    if (__builtin_setjmp(finished_) == 0) resume(fibers_[0]);
-    current_ = nullptr;
-  }
+  void run();
 
-  void wait_for_block() { wait_aligned(blocks_[rank()].all, threads_); }
-  void wait_for_cluster() { wait_aligned(cluster_barrier_, threads_ * cluster_); }
-  void wait_for_some(int number, unsigned threads) {
-    wait_aligned(blocks_[rank()].some[number], threads);
-  }
-  void wait_for_warp() {
-    require_together();
-    wait(warp().barrier, kWarp);
-  }
+  void wait_for_block();
+  void wait_for_cluster();
+  void wait_for_some(int number, unsigned threads);
+  void wait_for_warp();
 
   // Before a lane waits for something else than an aligned barrier (PTX ISA, "barrier"): a warp
   // reaches those as one.
-  void require_together() {
-    if (warp().reached > 0) fail("lanes of a warp reach a barrier apart");
-  }
+  void require_together();
 
-  void end_phase(PhaseBarrier& barrier) {
-    barrier.pending = barrier.arrivals;
-    barrier.expected = 0;
-    barrier.copies.clear();
-    ++barrier.phase;
-    idle_ = 0;
-  }
+  void end_phase(PhaseBarrier& barrier);
 
   // Lets others run, in whose hands it is that the wait comes to an end.
-  void pause() {
-    if (++idle_ > 2 * fibers_.size()) fail("threads wait at different barriers");
-    hand_on();
-  }
+  void pause();
 
   const Index grid, block;
   std::map<uintptr_t, PhaseBarrier> phases;  // by address
 
  private:
-  static void enter() {
-    Launch& launch = now();
-    launch.walk_over_blocks();
-    launch.leave();
-  }
-
-  void walk_over_blocks() {
-    const Fiber& me = *fiber_;
-    for (unsigned z = 0; z < grid.z; ++z) {
-      for (unsigned y = 0; y < grid.y; ++y) {
-        for (unsigned x = 0; x < grid.x; x += cluster_) {
-          fibers_[me.number].block = {x + rank(), y, z};
-          body_(state_);
-          wait(cluster_barrier_, threads_ * cluster_);  // shared memory is the next cluster's
-          if (me.number == 0) std::fill(shared_.begin(), shared_.end(), kJunk), phases.clear();
-          wait(cluster_barrier_, threads_ * cluster_);
-        }
-      }
-    }
-  }
-
-  void wait_aligned(Barrier& barrier, unsigned expected) {
-    Warp& mine = warp();
-    if (mine.reached > 0 && mine.aligned != &barrier) require_together();
-    mine.aligned = &barrier;
-    mine.reached = (mine.reached + 1) % kWarp;
-    wait(barrier, expected);
-  }
-
-  void wait(Barrier& barrier, unsigned expected) {
-    const unsigned generation = barrier.generation;
-    if (++barrier.arrived == expected) {
-      barrier.arrived = 0;
-      ++barrier.generation;
-      idle_ = 0;
-      return;
-    }
-    while (barrier.generation == generation) pause();
-  }
-
-  void hand_on() {
-    if (__builtin_setjmp(fiber_->place) == 0) resume(next());
-  }
-
-  Fiber& next() {
-    size_t number = fiber_->number;
-    do {
-      number = number + 1 == fibers_.size() ? 0 : number + 1;
-    } while (fibers_[number].done);
-    return fibers_[number];
-  }
-
-  // A function of its own, for the compiler's longjmp and setjmp must not meet in one.
-  [[noreturn, gnu::noinline]] void resume(Fiber& fiber) {
-    fiber_ = &fiber;
-    if (fiber.started) __builtin_longjmp(fiber.place, 1);
-    fiber.started = true;
-    setcontext(&fiber.context);
-    fail("a fiber does not start");
-  }
-
-  [[noreturn, gnu::noinline]] void leave() {
-    fiber_->done = true;
-    idle_ = 0;
-    if (++finished_fibers_ == fibers_.size()) __builtin_longjmp(finished_, 1);
-    resume(next());
-  }
+  static void enter();
+  void walk_over_blocks();
+  void wait_aligned(Barrier& barrier, unsigned expected);
+  void wait(Barrier& barrier, unsigned expected);
+  void hand_on();
+  Fiber& next();
+  [[noreturn]] void resume(Fiber& fiber);
+  [[noreturn]] void leave();
 
   size_t shared_stride() const {
     return (shared_bytes_ + kSharedAlignment - 1) / kSharedAlignment * kSharedAlignment +
@@ -258,7 +150,7 @@ class Launch {
     Barrier all, some[16];
   };
 
-  static inline thread_local Launch* current_ = nullptr;
+  static constinit thread_local Launch* current_;
   void (*body_)(void*);
   void* state_;
   const unsigned cluster_, threads_;  // blocks of a cluster, threads of a block
@@ -274,18 +166,17 @@ class Launch {
   Place finished_;
 };
 
-// What lane `lane` of the warp gave, all lanes giving a value at once.
+// What lane `lane` of the warp gave, all lanes giving words at once.
+uint64_t exchange_words(uint64_t word, unsigned lane);
+
 template <class T>
 T exchange(T value, unsigned lane) {
   static_assert(sizeof(T) <= sizeof(uint64_t));
-  Launch& launch = Launch::now();
-  Fiber& me = launch.fiber();
-  uint64_t* slots = launch.warp().slots[me.parity ^= 1];
-  std::memcpy(&slots[me.number % kWarp], &value, sizeof(T));
-  launch.wait_for_warp();
-  T out;
-  std::memcpy(&out, &slots[lane % kWarp], sizeof(T));
-  return out;
+  uint64_t word = 0;
+  std::memcpy(&word, &value, sizeof(T));
+  word = exchange_words(word, lane);
+  std::memcpy(&value, &word, sizeof(T));
+  return value;
 }
 
 }  // namespace veil::emulator

@@ -104,13 +104,13 @@ class Call:
         secret = (x.tensor for x in computed if x.tensor.encoding.secrecy is Secrecy.SECRET)
         return max((prod(tensor.shape) for tensor in secret), default=0)
 
-    def sampled(self) -> Call:
-        """The same op on a few elements; what their integers stand for costs nothing."""
+    def sampled(self, elements: int) -> Call:
+        """The same op on a vector; what its integers stand for costs nothing."""
         operands = (
-            replace(x, tensor=Tensor((SAMPLE,), replace(x.tensor.encoding, frac_bits=0)))
+            replace(x, tensor=Tensor((elements,), replace(x.tensor.encoding, frac_bits=0)))
             for x in self.operands
         )
-        operation = replace(self.operation, shape=(SAMPLE,))
+        operation = replace(self.operation, shape=(elements,))
         return replace(self, operation=operation, operands=tuple(operands), layer="")
 
 
@@ -189,17 +189,16 @@ class Traces:
         yield choice, traced
 
     def _traced(self, call: Call, choice: Choice) -> Traced:
-        """Of element-wise ops a few elements are traced, which are one chunk."""
+        """Of element-wise ops a vector of few elements is traced, which are one chunk."""
         elements = prod(call.operation.shape)
-        is_sampled = call.is_elementwise and elements > SAMPLE
         # Roles don't rotate among so few elements: a sample is the same either way.
         traced = (
-            self._known(call.sampled(), choice, ())
-            if is_sampled
+            self._known(call.sampled(min(elements, SAMPLE)), choice, ())
+            if call.is_elementwise
             else self._known(call, choice, (self.rotates,))
         )
         sent, held = traced.sent, traced.held
-        if is_sampled:
+        if call.is_elementwise and elements > SAMPLE:
             sent = sent.scaled(-(-elements // SAMPLE))
         smallest = self.target.suite.rotates_from
         if self.rotates and smallest is not None and call.largest >= smallest:

@@ -13,11 +13,14 @@ from veilgraph.ir.secret.ops import SecretDialect
 _mlir.globals.append_dialect_search_prefix("veilgraph.ir")
 
 DIALECTS = (GraphDialect, SecretDialect)
+# MLIR's own that are there before a text or a pass asks for more: what dialects and graphs are made
+# of. All that torch-mlir has take longer to load than ours to make.
+BUILDING = ("irdl", "func", "tensor")
 
 
 def context() -> ir.Context:
     """A fresh context with the dialects `graph` and `secret` loaded (a few milliseconds)."""
-    fresh = ir.Context()
+    fresh = ir.Context(load_on_create_dialects=BUILDING)
     with fresh:
         for dialect in DIALECTS:
             dialect.load()

@@ -68,6 +68,8 @@ def evaluate(
 ) -> Evaluation:
     """Runs all parties' nodes in order.
 
+    What several parties compute of the same arrays is computed once, and theirs in common.
+
     Args:
         sources: integers in [0, 2^k) of each input and weight, by name; of each share
             and each part of a state, by "part/name".
@@ -76,10 +78,14 @@ def evaluate(
     """
     result = Evaluation([])
     given = Given(program, sources, draws, constants)
+    made: dict[tuple[object, ...], Array] = {}
     with np.errstate(over="ignore"):  # NumPy warns of rank 0 alone
         for node in program.nodes:
             args = [result.values[i] for i in node.args]
-            value = _evaluate_node(given, node, args)
+            types = [program.nodes[i].type for i in node.args]
+            key = (node.op, node.attrs, node.shape, node.type, *types, *map(id, args))
+            if (value := made.get(key)) is None:
+                value = made[key] = _evaluate_node(given, node, args, types)
             result.values.append(value)
             if node.op is ops.SEND:
                 result.received.setdefault(node.party, []).append((node, value))
@@ -100,12 +106,13 @@ class Given:
     constants: Sequence[Array]
 
 
-def _evaluate_node(given: Given, node: Node, args: list[Array]) -> Array:
+def _evaluate_node(given: Given, node: Node, args: list[Array], types: list[Type]) -> Array:
     if node.op in SOURCES:
         value = SOURCES[node.op](given, node)
     else:
-        types = [given.program.nodes[i].type for i in node.args]
         value = OPS[node.op](node, args, types)
+        if value is args[0] and types[0] == node.type:
+            return value  # handed on
     return reduce(value, node.type.bits) if node.type.kind is Kind.WORDS else value
 
 

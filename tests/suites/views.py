@@ -277,9 +277,10 @@ def parities(bits: Sequence[Array]) -> npt.NDArray[np.int64]:
     """Over runs, how often any three or fewer of the bits have an odd sum."""
     rows = np.array([*bits, bits[0] * 0], np.uint8)
     packed = np.packbits(rows, axis=1).view(np.uint64)
-    pairs = (packed[i:, None] ^ packed[i] for i in range(len(packed)))
-    triples = (pair ^ packed[None, i:] for i, pair in enumerate(pairs))
-    return np.concatenate([np.bitwise_count(t).sum(-1, np.int64).ravel() for t in triples])
+    pairs = np.concatenate([packed[j:] ^ packed[j] for j in range(len(packed))])
+    first = np.cumsum([0, *range(len(packed), 1, -1)])  # where the pairs of each begin
+    triples = (pairs[start:] ^ row for start, row in zip(first, packed, strict=True))
+    return np.concatenate([np.bitwise_count(t).sum(-1, np.int64) for t in triples])
 
 
 def deviation(a: Array, b: Array) -> float:

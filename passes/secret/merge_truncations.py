@@ -170,7 +170,7 @@ class _Rewriter:
         return Deferred(result, x.wide, x.bits, RealRange.of(op), x.name, origin=x)
 
     def _scale(self, op: SecretOp, operands: list[Deferred]) -> Deferred:
-        """A shift that only aligns takes back from what is deferred."""
+        """A shift that only aligns takes back from what is deferred, up to all of it."""
         (x,) = operands
         old, result = Tensor.of(x.old).encoding, op.operation.results[0]
         shift = Tensor.of(result).encoding.frac_bits - old.frac_bits
@@ -179,6 +179,9 @@ class _Rewriter:
             bits = x.bits - shift
             declared, name = RealRange.of(op), op.location.name_str
             return Deferred(result, x.wide, bits, declared, name, origin=x, shift=shift)
+        elsewhere = _ring_bits(x.wide) != _ring_bits(x.old)
+        if aligns and x.bits and not elsewhere and not self._is_needed_narrow(x):
+            return self._rebuilt(op, [x.wide], 0, factor=1 << (shift - x.bits))
         return self._pass_on(op, operands)
 
     def _join(self, op: SecretOp, operands: list[Deferred]) -> Deferred:

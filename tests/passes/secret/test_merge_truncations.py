@@ -329,6 +329,16 @@ def test_what_grows_is_truncated_before(kind: type[SecretOp]) -> None:
     assert kinds[1] == "truncate"
 
 
+def test_a_shift_beyond_what_is_deferred_takes_all_of_it_back() -> None:
+    def body(w: Writer, v: Values) -> ir.Value:
+        return w(ops.Scale, w.truncated_product(v["x"], v["w"]), frac_bits=26, factor=1 << 14)
+
+    assert merged(body).splitlines() == [
+        "%1 = matmul %x, %w : 24",
+        "%2 = scale %1 {factor = 4} : 26",
+    ]
+
+
 # Several rings
 
 
@@ -375,6 +385,14 @@ def test_a_truncation_changes_the_ring_in_passing(ring_bits: int, op: str) -> No
     kinds = [kind for kind, *_ in found]
     assert op not in kinds
     assert ("truncate_relu", 32, ring_bits) in found or ("truncate", 32, ring_bits) in found
+
+
+def test_what_is_lifted_for_several_is_lifted_once() -> None:
+    def body(w: Writer, v: Values) -> ir.Value:
+        lifted = changed(w, w(ops.Add, v["x"], v["r"]), 64)
+        return w(ops.Mul, lifted, w.relu(lifted, 64))
+
+    assert [kind for kind, *_ in merged_rings(body)].count("lift") == 1
 
 
 def test_a_sum_in_the_old_ring_takes_the_change_back() -> None:

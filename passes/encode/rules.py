@@ -95,15 +95,21 @@ class Encoder:
         That may be wider.
 
         Functions with a singularity take it as it was computed: its smallest values need the bits.
+        What moves to a place of the same ring is moved there, and lifted nowhere in between.
         """
         facts = ops.facts_of(op)
         if isinstance(op, ops.Singular):
             return self._wide.get(source, self._values[source])
         if facts.is_real_function:
             return self._in_ring(source, self._rings.taken(op))
-        if facts.is_integer_valued:
+        if facts.is_integer_valued or self._only_moves(op, source):
             return self._values[source]
         return self._in_ring(source, self._rings.of(op.operation.results[0]))
+
+    def _only_moves(self, op: ir.OpView, source: ir.Value) -> bool:
+        """Whether an op moves elements, and its result is kept in the ring that they are in."""
+        home = self._rings.stored(op.operation.results[0])
+        return ops.facts_of(op).moves and home == _ring_bits(self._values[source])
 
     def _rule(self, op: ir.OpView) -> Callable[[ir.OpView, Sequence[ir.Value]], ir.Value]:
         rule = RULES.get(type(op)) or RULES_BY_ARITHMETIC[ops.facts_of(op).arithmetic]
@@ -202,11 +208,14 @@ class Encoder:
         assert scaled is not None
         operand, factor = scaled
         result = op.operation.results[0]
-        value = self._in_ring(operand, self._rings.of(result))
-        bits = _frac_bits(value) - factor.exponent
-        if (excess := bits - self._most.get(result, bits)) > 0:
-            bits -= excess
-            value = self._restated(value, _frac_bits(value) - excess, operand)
+        home, ring_bits = self._values[operand], self._rings.of(result)
+        bits = _frac_bits(home) - factor.exponent
+        excess = max(0, bits - self._most.get(result, bits))
+        bits -= excess
+        if excess:  # before it is in a ring that may hold it without them alone
+            value = self._restated(home, _frac_bits(home) - excess, operand, ring_bits)
+        else:
+            value = self._in_ring(operand, ring_bits)
         if factor.integer == 1:
             return self._build(secret_ops.Reinterpret, [value], result, bits)
         return self._build(secret_ops.Scale, [value], result, bits, {"factor": factor.integer})
@@ -226,6 +235,10 @@ class Encoder:
         before = RealRange(total.low - added.high, total.high - added.low, total.source)
         named: dict[str, Any] = attributes(op)
         product = kind.build(x, y, range=before, **named)
+        if (more := _frac_bits(biases[0]) - bits) > 0 and _constant_of(bias) is None:
+            bits += more  # a shift up of the product is free, and a truncation is not
+            stated = Stated(frac_bits=bits)
+            product = secret_ops.Scale.build(product, range=before, stated=stated, factor=1 << more)
         aligned = self._restated(biases[0], bits, bias)
         column = (*shape_of(aligned), 1, 1)
         addend = self._build(secret_ops.Reshape, [aligned], bias, bits, shape=column)
@@ -276,29 +289,50 @@ class Encoder:
         return call.build(x, declared, name_of(op))
 
     def _softmax(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
-        """Along the last axis, where another is moved to and back from."""
+        """Along the last axis, where another is moved to and back from.
+
+        What softmaxes and their logarithms have in common is made once, as fine as any wants it.
+        """
         (source,), (x,), result = op.operation.operands, operands, op.operation.results[0]
         ring_bits, bits = _ring_bits(x), self._stored[result]
-        known = self._range(source, Encoding(ring_bits, _frac_bits(x)))
         declared = self._range(result, Encoding(ring_bits, bits))
-        logarithm, margin = isinstance(op, ops.LogSoftmax), self._program.margin
-        interval = self._value_range_of(source, known)
-        encodings = _frac_bits(x), bits, ring_bits
-        call = SoftmaxCall(logarithm, known, interval, *encodings, margin, self._fit)
         axis: Any = attributes(op)["axis"]
         order = list(range(len(shape_of(source))))
         order[axis], order[-1] = order[-1], order[axis]
         turned = {"permutation": tuple(order)}
         is_last = axis == len(order) - 1
         key = source, ring_bits, axis
-        summed = self._summed.get(key)
-        if summed is None or summed.wanted < call.wanted:
+        if key not in self._summed:
             last = x
             if not is_last:
                 last = self._build(secret_ops.Transpose, [x], source, _frac_bits(x), turned)
-            summed = self._summed[key] = call.summed(last)
-        made = call.build(summed, declared)
+            alike = (use.owner.opview for use in source.uses)
+            calls = [self._softmax_call(each, x) for each in alike if self._shares(each, op)]
+            self._summed[key] = max(calls, key=lambda call: call.wanted).summed(last)
+        made = self._softmax_call(op, x).build(self._summed[key], declared)
         return made if is_last else self._build(secret_ops.Transpose, [made], result, bits, turned)
+
+    def _shares(self, other: ir.OpView, op: ir.OpView) -> bool:
+        """Whether another reader of a softmax's operand has a part in common with it."""
+        if ops.facts_of(other).arithmetic is not Arithmetic.ROW_FUNCTION:
+            return False
+        alike = attributes(other)["axis"] == attributes(op)["axis"]
+        return alike and self._rings.taken(other) == self._rings.taken(op)
+
+    def _softmax_call(self, op: ir.OpView, x: ir.Value) -> SoftmaxCall:
+        """What an op asks of its operand x."""
+        (source,), result = op.operation.operands, op.operation.results[0]
+        known = self._range(source, Encoding(_ring_bits(x), _frac_bits(x)))
+        return SoftmaxCall(
+            isinstance(op, ops.LogSoftmax),
+            known,
+            self._value_range_of(source, known),
+            _frac_bits(x),
+            self._stored[result],
+            _ring_bits(x),
+            self._program.margin,
+            self._fit,
+        )
 
     def _step(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
         """An integer without fraction bits, made in the ring that it is wanted in.

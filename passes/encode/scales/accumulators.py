@@ -154,7 +154,9 @@ def _analyse(op: ir.OpView, structure: Structure) -> None:
     elif facts.is_bilinear:
         structure.deferred.add(result)
         structure.products.append(Product(op, result, *operands[:2]))
-        structure.offsets += [(result, bias) for bias in operands[2:]]
+        for bias in operands[2:]:
+            added = structure.offsets if bias in structure.adaptable else structure.residuals
+            added.append((result, bias))
     elif facts.arithmetic is Arithmetic.SUM:
         _analyse_sum(result, operands, structure)
     else:

@@ -77,11 +77,18 @@ class Trial:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A product of activations: the roots of its operands' classes and of its accumulator."""
+    """A product of activations, by roots.
+
+    Attributes:
+        x, y: of its operands' classes.
+        accumulator: of what it is summed in.
+        given: of the classes of inputs that are added there, as they are.
+    """
 
     x: ir.Value
     y: ir.Value
     accumulator: ir.Value
+    given: tuple[ir.Value, ...]
 
 
 @dataclass(frozen=True)
@@ -132,7 +139,7 @@ class ScaleProblem:
             graph, structure, statistics, accumulators, budget
         ).gather()
         rings = {root: structure.rings.root(root) for root in accumulators}
-        readers = find_readers(graph, structure)
+        readers = find_readers(graph, structure, trains=budget.trains)
         return ScaleProblem(
             graph, structure, statistics, budget, readers, accumulators, constraints, rings
         )
@@ -215,13 +222,17 @@ class ScaleProblem:
         structure = self.structure
         if self.budget.frac_bits is not None:
             return ()
+        given: dict[ir.Value, dict[ir.Value, None]] = defaultdict(dict)
+        for total, value in structure.residuals:
+            if isinstance(value, ir.BlockArgument):
+                given[structure.accumulators.root(total)][structure.stored.root(value)] = None
         found = []
         for product in structure.products:
             adapts = product.x in structure.adaptable or product.y in structure.adaptable
             accumulator = structure.accumulators.root(product.result)
             if not adapts and accumulator in self.accumulators:
                 x, y = structure.stored.root(product.x), structure.stored.root(product.y)
-                found.append(Fitted(x, y, accumulator))
+                found.append(Fitted(x, y, accumulator, tuple(given[accumulator])))
         return tuple(found)
 
     @cached_property
@@ -262,28 +273,40 @@ class ScaleProblem:
         groups = {together.root(root) for root in found}
         groups |= {together.root(p.x) for p in self.products if p.accumulator in wide}
         products = [p for p in self.products if together.root(p.x) in groups]
-        scaled = [*found, *(root for p in products for root in (p.x, p.y))]
+        scaled = [*found, *(root for p in products for root in (p.x, p.y, *p.given))]
         return Reach(wide, classes, list(found), list(dict.fromkeys(scaled)), products)
 
 
 def _together(products: Sequence[Fitted]) -> Ties:
-    """Classes that are operands of one product share a group."""
+    """Classes that are operands of one product, or added to it, share a group."""
     ties = Ties()
     for product in products:
-        ties.tie(product.x, product.y)
+        for root in (product.y, *product.given):
+            ties.tie(product.x, root)
     return ties
 
 
 def _fit(
     products: Sequence[Fitted], wide: Mapping[ir.Value, int], scales: dict[ir.Value, int]
 ) -> None:
-    """Takes bits from both operands of a product of activations until the result fits."""
+    """Takes bits from both operands of a product of activations until the result fits.
+
+    What is given, and added to products, has no more bits than the finest of them: nothing has to
+    be truncated, or shifted up, for it.
+    """
+    finest: dict[ir.Value, int] = {}
     for product in products:
         x, y = product.x, product.y
         excess = max(0, scales[x] + scales[y] - wide[product.accumulator])
         scales[x] -= (excess + 1) // 2
         if x != y:
             scales[y] -= excess // 2
+    for product in products:
+        met = scales[product.x] + scales[product.y]
+        finest[product.accumulator] = max(finest.get(product.accumulator, met), met)
+    for product in products:
+        for root in product.given:
+            scales[root] = min(scales[root], finest[product.accumulator])
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,18 @@ reducing it for the others is free, and the truncation that makes it changes the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from torch_mlir import ir
 
+from veilgraph.ir.attributes import element_count, shape_of
+from veilgraph.ir.graph.ops import Singular, facts_of
 from veilgraph.ir.graph.program import Graph
 from veilgraph.passes.encode.scales.accumulators import Structure
 
 CANDIDATE_WIDTHS = (24, 32, 40, 48, 56, 64)  # that are chosen from: whole bytes on the wire
+FEW = 64  # times fewer elements than its class has a value that is lifted where it is read
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,19 @@ class Readers:
             but itself.
         of: of each class's root.
         makers: of each class's root, the accumulators that values are truncated from into it.
+        functions: of those, what stands for real functions that read a class, or make it, where
+            accumulators around them may be narrower.
     """
 
     accumulators: tuple[ir.Value, ...]
     of: Mapping[ir.Value, tuple[ir.Value, ...]]
     makers: Mapping[ir.Value, tuple[ir.Value, ...]]
+    functions: frozenset[ir.Value] = frozenset()
+
+    def around_function(self, root: ir.Value) -> tuple[ir.Value, ...]:
+        """The accumulators that have to be wide where a real function reads or makes a class."""
+        own = tuple(reader for reader in self.of[root] if reader in self.functions)
+        return own or (*self.of[root], *self.makers.get(root, ()))
 
     def widths(self, accumulators: Mapping[ir.Value, int]) -> dict[ir.Value, int]:
         """The ring of each class, given those of the accumulators."""
@@ -96,8 +107,13 @@ class Rings:
         return self.classes[self.structure.stored.root(value)]
 
 
-def find_readers(graph: Graph, structure: Structure) -> Readers:
-    """The accumulators of a program, and which of them read what."""
+def find_readers(graph: Graph, structure: Structure, *, trains: bool = False) -> Readers:
+    """The accumulators of a program, and which of them read what.
+
+    Where a program trains a step has rounds enough. So the sum of a gradient over rows is lifted
+    where it is read, and what real functions take is lifted from their makers' rings: the many
+    elements before need no ring as wide.
+    """
     found: dict[ir.Value, dict[ir.Value, None]] = {}
     makers: dict[ir.Value, dict[ir.Value, None]] = {}
     for value in _values(graph):
@@ -105,11 +121,17 @@ def find_readers(graph: Graph, structure: Structure) -> Readers:
         found.setdefault(root, {})
         if value in structure.deferred:
             makers.setdefault(root, {})[structure.rings.root(value)] = None
+    sizes = _sizes(graph, structure) if trains else {}
     for reader, value in _reads(structure):
-        found[structure.stored.root(value)][structure.rings.root(reader)] = None
+        root = structure.stored.root(value)
+        if FEW * element_count(shape_of(value)) > sizes.get(root, 0):
+            found[root][structure.rings.root(reader)] = None
     for root, accumulators in found.items():
         if not accumulators:
             accumulators.update(makers.get(root, {}))
+    functions = dict(_functions(graph, structure)) if trains else {}
+    for root, function in functions.items():
+        found[root][function] = None
     _follow(structure, found)
     for root, accumulators in found.items():
         if not accumulators:
@@ -121,9 +143,32 @@ def find_readers(graph: Graph, structure: Structure) -> Readers:
         accumulator for accumulators in found.values() for accumulator in accumulators
     )
     readers = {root: tuple(accumulators) for root, accumulators in found.items()}
-    return Readers(
-        tuple(every), readers, {root: tuple(accumulators) for root, accumulators in makers.items()}
-    )
+    made = {root: tuple(accumulators) for root, accumulators in makers.items()}
+    return Readers(tuple(every), readers, made, frozenset(functions.values()))
+
+
+def _sizes(graph: Graph, structure: Structure) -> dict[ir.Value, int]:
+    """Elements of each class's largest value, by root."""
+    sizes: dict[ir.Value, int] = {}
+    for value in _values(graph):
+        root = structure.stored.root(value)
+        sizes[root] = max(sizes.get(root, 0), element_count(shape_of(value)))
+    return sizes
+
+
+def _functions(graph: Graph, structure: Structure) -> Iterator[tuple[ir.Value, ir.Value]]:
+    """(root of a class, result of a real function that reads or makes it).
+
+    None where any has a singularity: that one takes its operand as its accumulator has it, and what
+    is near the singularity is all that matters there.
+    """
+    if any(isinstance(op, Singular) for op in graph.operations):
+        return
+    for op in graph.operations:
+        if facts_of(op).is_real_function:
+            result = op.operation.results[0]
+            for value in (*op.operation.operands, result):
+                yield structure.stored.root(value), result
 
 
 def _values(graph: Graph) -> list[ir.Value]:

@@ -103,23 +103,24 @@ class WidthSearch:
         readers = self.problem.readers
         least = self.problem.one_ring(CANDIDATE_WIDTHS[0])
         for root, constraint in self.problem.constraints.items():
-            floor = self._floor(constraint, ring_bits)
-            for accumulator in (*readers.of[root], *readers.makers.get(root, ())):
-                least[accumulator] = max(least[accumulator], floor)
+            around = (*readers.of[root], *readers.makers.get(root, ()))
+            floors = [(around, self._floor(constraint, ring_bits))]
+            if constraint.wants_ring:
+                widest = _above(ring_bits, self.spare + self.around_functions)
+                floors.append((readers.around_function(root), widest))
+            for accumulators, floor in floors:
+                for accumulator in accumulators:
+                    least[accumulator] = max(least[accumulator], floor)
         return least
 
     def _floor(self, constraint: ScaleConstraint, ring_bits: int) -> int:
-        """What a class asks of the accumulators around it.
+        """What a class asks of the accumulators around it, real functions apart.
 
         Args:
             ring_bits: the one ring that is enough for all.
         """
-        floors = [_holding(constraint)]
-        if constraint.unknown_gain:
-            floors.append(_above(ring_bits, self.spare))
-        if constraint.wants_ring:
-            floors.append(_above(ring_bits, self.spare + self.around_functions))
-        return max(floors)
+        holding = _holding(constraint)
+        return max(holding, _above(ring_bits, self.spare)) if constraint.unknown_gain else holding
 
     def _raised(self, least: Mapping[ir.Value, int]) -> Priced:
         neighbours = self.problem.readers.neighbours()

@@ -352,3 +352,37 @@ def test_what_is_computed_and_compared_is_not() -> None:
     n.say(product, 1.0, gain=0.0)
     scales = n.scales(n.make(ops.Step, product), ring_bits=64)
     assert scales.stored[product] <= 24
+
+
+@pytest.mark.parametrize("is_convolution", [False, True])
+def test_a_bias_that_is_given_is_no_finer_than_the_products_that_it_is_added_to(
+    is_convolution: bool,
+) -> None:
+    """It would be truncated in each step, or not fit the product's ring."""
+    shapes = {"x": (2, 3, 4, 4), "k": (3, 3, 1, 1), "b": (3,)} if is_convolution else {}
+    graph = Graph.create(context(), shapes or {"x": (2, 4), "k": (4, 4), "b": (4,)}, {})
+    x, k, b = graph.inputs.values()
+    ones = {"strides": (1, 1), "pads_low": (0, 0), "pads_high": (0, 0), "dilations": (1, 1)}
+    with graph.end("product"):
+        y = (
+            ops.Conv.build(x, k, bias=b, groups=1, **ones)
+            if is_convolution
+            else ops.Matmul.build(x, k)
+        )
+    if not is_convolution:
+        with graph.end("sum"):
+            y = ops.Add.build(y, b)
+    with graph.end("end"):
+        end = ops.Relu.build(y)
+    graph.finish({"y": end})
+    known = RealRange(-1.0, 1.0, RangeSource.CALIBRATED)
+    values = [*graph.inputs.values(), *(op.operation.results[0] for op in graph.operations)]
+    statistics = {value: Statistics(known, 1.0) for value in values}
+    problem = ScaleProblem.of(graph, statistics, Budget(2.0, 1e-9, None, trains=True))
+    x, k, b = graph.inputs.values()
+    for trial in (
+        problem.attempt(problem.one_ring(32)),
+        problem.changed(problem.attempt(problem.one_ring(24)), problem.readers.accumulators[0], 32),
+    ):
+        stored = choose_scales(problem, trial).stored
+        assert stored[b] <= stored[x] + stored[k]

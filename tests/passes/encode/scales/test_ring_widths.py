@@ -140,3 +140,35 @@ def test_accumulators_that_meet_are_neighbours() -> None:
     neighbours = readers.neighbours()
     assert set(neighbours[first]) == {first, second, third}, "third reads the same weights"
     assert set(neighbours[second]) == {first, second, third}
+
+
+def test_where_a_program_trains_a_sum_over_rows_is_lifted_for_its_reader() -> None:
+    graph = Graph.create(context(), {"x": (128, 4), "f": (1, 4)}, {"w": WEIGHTS["w"]})
+    with graph.end("c"):
+        c = ops.Matmul.build(graph.inputs["x"], graph.parameters["w"])
+    with graph.end("total"):
+        total = ops.ReduceSum.build(graph.inputs["x"], axes=(0,), keepdims=True)
+    with graph.end("y"):
+        y = ops.Mul.build(total, graph.inputs["f"])
+    graph.finish({"c": c, "y": y})
+    structure = analyse(graph)
+    root = structure.stored.root(graph.inputs["x"])
+    wide, narrow = structure.rings.root(c), structure.rings.root(y)
+    assert set(find_readers(graph, structure).of[root]) == {wide, narrow}
+    assert find_readers(graph, structure, trains=True).of[root] == (wide,)
+
+
+def test_where_a_program_trains_rings_around_functions_are_free() -> None:
+    made = Built()
+    made.make("a", ops.Matmul, "x", "w")
+    made.make("s", ops.Sigmoid, "a")
+    made.make("y", ops.Matmul, "s", "v")
+    structure, readers = made.done("y")
+    values = made.named()
+    a, s, y = (values[name] for name in "asy")
+    root = structure.stored.root(s)
+    assert readers.around_function(root) == (structure.rings.root(y),)
+    trained = find_readers(made.graph, structure, trains=True)
+    for value in (a, s):
+        assert trained.around_function(structure.stored.root(value)) == (s,)
+    assert trained.width(root, {s: 64, structure.rings.root(y): 32}) == 64

@@ -73,7 +73,8 @@ def evaluate(
         inputs: by name, real numbers to encode, or integers that are encoded already.
         rounding: how truncations round; from a generator as the protocols do, at random.
         observe: called with each operation, its integers and the real numbers they stand for, in
-            program order.
+            program order; the integers before they are taken modulo the ring, but for those of
+            products.
         products: who multiplies.
 
     Raises:
@@ -93,11 +94,11 @@ def evaluate(
         whole = _whole(op, [values[v] for v in operands], rounding, products)
         values[result] = integers.center(whole, Tensor.of(result).encoding.ring_bits)
         left[result] = sum(1 for _ in result.uses)
-        # What is truncated into a narrow ring may leave that, and seem to be within its range.
-        seen = whole if isinstance(op, secret_ops.Truncate) else values[result]
+        # What leaves a narrow ring may seem to be within its range, modulo the ring.
+        seen = values[result] if isinstance(op, MODULAR) else whole
         evaluation.excursions += _excursions(op, seen, program.margin)
         if observe is not None:
-            observe(op, values[result], _decoded(result, values[result]))
+            observe(op, seen, _decoded(result, values[result]))
         for operand in operands:
             left[operand] -= 1
             if not left[operand]:
@@ -298,6 +299,8 @@ def _pad(call: Call, x: Integers) -> Integers:
     return np.pad(x, list(zip(call["low"], call["high"], strict=True)))
 
 
+# What is reduced on purpose, and products, which are made modulo the ring.
+MODULAR = (secret_ops.Reduce, secret_ops.Mul, secret_ops.Matmul, secret_ops.Conv)
 MEANING: Mapping[type[SecretOp], Callable[..., Integers]] = {
     secret_ops.Constant: lambda call: call["value"],
     secret_ops.Add: lambda call, x, y: x + y,

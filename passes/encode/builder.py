@@ -58,9 +58,15 @@ def aligned(x: ir.Value, frac_bits: int, declared: RealRange) -> ir.Value:
 def fitted_function(
     x: ir.Value, fitted: Fitted, declared: RealRange, frac_bits: int, ring_bits: int = 0
 ) -> ir.Value:
-    """A real function that a building block has fitted; in the operand's ring unless told."""
-    named = fitted.attributes()
-    return step(secret_ops.Function, [x], declared, frac_bits, ring_bits=ring_bits, **named)
+    """A real function that a building block has fitted; in the operand's ring unless told.
+
+    Where its sums have fewer fraction bits than are wanted, or more than a truncation drops, it is
+    made with what they allow, and aligned.
+    """
+    named, form = fitted.attributes(), fitted.form
+    made_bits = min(max(frac_bits, form.frac_bits - (form.sum_bits - 2)), form.frac_bits - 1)
+    y = step(secret_ops.Function, [x], declared, made_bits, ring_bits=ring_bits, **named)
+    return aligned(y, frac_bits, declared)
 
 
 def public(integers: ArrayLike, frac_bits: int, ring_bits: int) -> ir.Value:

@@ -11,8 +11,9 @@ from torch_mlir import ir
 
 from veilgraph.ir.attributes import Shape, shape_of
 from veilgraph.ir.graph import ops
+from veilgraph.ir.graph.dialect import GraphOp
 from veilgraph.ir.graph.facts import Arithmetic
-from veilgraph.ir.graph.program import Graph, attributes, defining, kind_of, name_of
+from veilgraph.ir.graph.program import Graph, attributes, defining, kind_of, name_of, users
 from veilgraph.ir.meaning.integers import center, encode
 from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.ops import COUNTERPARTS, SecretOp, Stated
@@ -306,14 +307,17 @@ class Encoder:
             last = x
             if not is_last:
                 last = self._build(secret_ops.Transpose, [x], source, _frac_bits(x), turned)
-            alike = (use.owner.opview for use in source.uses)
-            calls = [self._softmax_call(each, x) for each in alike if self._shares(each, op)]
+            calls = [
+                self._softmax_call(each, x) for each in users(source) if self._shares(each, op)
+            ]
             self._summed[key] = max(calls, key=lambda call: call.wanted).summed(last)
         made = self._softmax_call(op, x).build(self._summed[key], declared)
         return made if is_last else self._build(secret_ops.Transpose, [made], result, bits, turned)
 
     def _shares(self, other: ir.OpView, op: ir.OpView) -> bool:
         """Whether another reader of a softmax's operand has a part in common with it."""
+        if not isinstance(other, GraphOp):  # it is an output too
+            return False
         if ops.facts_of(other).arithmetic is not Arithmetic.ROW_FUNCTION:
             return False
         alike = attributes(other)["axis"] == attributes(op)["axis"]

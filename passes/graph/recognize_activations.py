@@ -28,7 +28,8 @@ from veilgraph.passes.graph.public_factors import multiplication, number_of, tim
 
 CUBE = 0.044715  # of the GELU by tanh
 DIGITS = 1e-5  # relative: as exactly as models write such numbers
-DEGREE = 3
+DEGREE, DEPTH = 3, 8  # of a polynomial, and of the operations that it is written in
+STEEPEST = 8.0  # scales that an error of the function is multiplied by, or a step is as good as
 ARITHMETIC = ops.Add | ops.Sub | ops.Mul | ops.Div
 Coefficients: TypeAlias = npt.NDArray[np.float64]  # from that of x^0 on
 
@@ -99,7 +100,8 @@ class _Activation:
             if function is None or shape_of(multiple) != shape_of(op.operation.results[0]):
                 continue
             for x, factor in dict.fromkeys(((multiple, 1.0), _without_factor(multiple))):
-                if found := _gated(x, gate, function):
+                found = _gated(x, gate, function)
+                if found and 1 / STEEPEST <= abs(found.scale) <= STEEPEST:
                     return replace(found, factor=found.factor * factor)
         return None
 
@@ -162,16 +164,16 @@ def _without_factor(value: ir.Value) -> tuple[ir.Value, float]:
     return value, factor
 
 
-def _polynomial(value: ir.Value, x: ir.Value) -> Coefficients | None:
+def _polynomial(value: ir.Value, x: ir.Value, depth: int = DEPTH) -> Coefficients | None:
     """The coefficients of a value as a polynomial of x, up to DEGREE; None if it is none."""
     if value == x:
         return np.array([0.0, 1.0])
     if (number := number_of(value)) is not None:
         return np.array([number])
     op = defining(value)
-    if not isinstance(op, ARITHMETIC):
+    if not isinstance(op, ARITHMETIC) or not depth:
         return None
-    lhs, rhs = (_polynomial(operand, x) for operand in op.operation.operands)
+    lhs, rhs = (_polynomial(operand, x, depth - 1) for operand in op.operation.operands)
     if lhs is None or rhs is None:
         return None
     if isinstance(op, ops.Mul):

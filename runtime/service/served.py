@@ -323,6 +323,7 @@ class ServedPlan:
         """One inference; this party's part of each client's outputs, and what it took."""
         self.complete(ahead)
         if not self.plan.manifest.role(self._me).online:
+            self.forget(ahead)
             return {}, Transcript()
         number = ahead.prepared.number
         parts = {

@@ -45,9 +45,12 @@ def online(plan: Plan, entry: str) -> int:
 
 
 def test_a_step_sends_no_rows() -> None:
-    """What a step sends less online is what the rows cost that are shared once."""
+    """It sends less online, by no more than what the rows cost that are shared once.
+
+    A row that an owner shares has a part that is zero, for which the first product sends less.
+    """
     (once, _), (each, _) = trained("rep3"), trained("rep3", share_once=False)
-    assert online(each, "step") - online(once, "step") == online(once, "share") > 0
+    assert 0 < online(each, "step") - online(once, "step") <= online(once, "share")
     inputs = {t.name for p in once.programs.values() for t in p.inputs if t.entry == 0}
     assert inputs == {"step_size", "momentum", "decay"}
     assert step_bytes(once) < step_bytes(each)

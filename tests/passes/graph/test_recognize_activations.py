@@ -107,6 +107,8 @@ OTHERS: dict[str, Written] = {
     "a sigmoid and a number": lambda x: ops.Mul.build(x, _and(ops.Sigmoid.build(x), 1.0)),
     "a sigmoid of a cube": lambda x: ops.Mul.build(x, ops.Sigmoid.build(_cubed(x))),
     "a gate of something else": lambda x: ops.Mul.build(x, ops.Sigmoid.build(ops.Relu.build(x))),
+    "a step, nearly": lambda x: ops.Mul.build(x, ops.Sigmoid.build(_by(x, 2.0**22))),
+    "a half, nearly": lambda x: ops.Mul.build(x, ops.Sigmoid.build(_by(x, 2.0**-12))),
     "a difference": lambda x: ops.Sub.build(x, ops.Sigmoid.build(x)),
 }
 
@@ -155,6 +157,20 @@ def test_a_function_that_something_else_reads_stays() -> None:
         return ops.Mul.build(x, gates[0])
 
     graph = written(write, lambda _: {"gate": gates[0]})
+    before = graph.text()
+    assert RecognizeActivations().run(graph).text() == before
+
+
+def test_sums_of_sums_are_looked_at_in_time() -> None:
+    """Each doubles the ways from the gate to x."""
+
+    def write(x: ir.Value) -> ir.Value:
+        inner = x
+        for _ in range(40):
+            inner = ops.Add.build(inner, inner)
+        return ops.Mul.build(x, ops.Sigmoid.build(inner))
+
+    graph = written(write)
     before = graph.text()
     assert RecognizeActivations().run(graph).text() == before
 

@@ -149,3 +149,15 @@ def test_what_leaves_a_narrow_ring_is_named() -> None:
     far = 2.0**WINDOW / 2.0**12 + 1.0
     found = evaluate(made, {"x": np.full(4, far), "r": np.zeros(4)})
     assert [(each.op, each.high) for each in found.excursions] == [("truncate", far)]
+
+
+def test_a_sum_that_leaves_a_narrow_ring_is_named_with_what_it_is() -> None:
+    """Each number is in its range. Modulo 2^18 their sum is too."""
+
+    def body(b: Build, x: ir.Value, _: ir.Value) -> ir.Value:
+        return sign(b, b(ops.ReduceSum, truncated(b, x), axes=(0,), keepdims=True))
+
+    made = program(body)
+    NarrowRings().run(made)
+    found = evaluate(made, {"x": np.full(4, 16.25), "r": np.zeros(4)})
+    assert ("reduce_sum", 65.0) in [(each.op, each.high) for each in found.excursions]

@@ -187,3 +187,19 @@ def test_what_is_clipped_holds_the_whole_margin(operator: str, tolerance: float)
     found = check(plan, weights, proto, {"x": x[None]})
     assert not found.excursions
     assert found.outputs[0].worst < tolerance
+
+
+@pytest.mark.parametrize("ends", [(-9, -6), (-12, -8)])
+def test_a_function_that_is_nearly_nothing_has_the_bits_that_its_form_has(
+    ends: tuple[float, float],
+) -> None:
+    """More were wanted of numbers so small than the sum of the series has."""
+    nodes = [
+        helper.make_node("Sigmoid", ["x"], ["gate"]),
+        helper.make_node("Mul", ["x", "gate"], ["y"]),
+    ]
+    proto = model(nodes, {"x": (2, 8)}, {"y": (2, 8)}, {})
+    samples = np.random.default_rng(0).uniform(*ends, (24, 2, 8)).astype(np.float32)
+    plan, weights = veilgraph.compile(proto, calibrate={"x": samples})
+    found = simulate(plan, weights, {"x": samples[0]}).outputs["y"]
+    assert np.abs(found - run_onnx(proto, {"x": samples[0]})["y"]).max() < 1e-4

@@ -176,3 +176,19 @@ def test_a_thousand_classes_cost_what_issue_5_allows() -> None:
     sent = sum(sum(phase.sent_bytes.values()) for phase in (cost.offline, cost.online))
     assert cost.online.rounds <= 20
     assert sent <= 25e6
+
+
+@pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax"])
+def test_logits_are_an_output_beside_it(operator: str) -> None:
+    generator = np.random.default_rng(0)
+    weights = {"w": generator.normal(size=(8, 4)).astype(np.float32)}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["logits"]),
+        helper.make_node(operator, ["logits"], ["p"], axis=-1),
+    ]
+    proto = model(nodes, {"x": (2, 8)}, {"logits": (2, 4), "p": (2, 4)}, weights)
+    samples = generator.normal(size=(8, 2, 8)).astype(np.float32)
+    plan, found = veilgraph.compile(proto, calibrate={"x": samples})
+    answer = simulate(plan, found, {"x": samples[0]})
+    for name, wanted in run_onnx(proto, {"x": samples[0]}).items():
+        assert np.abs(answer.outputs[name] - wanted).max() < 0.02

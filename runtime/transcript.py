@@ -57,6 +57,7 @@ def predict(program: PartyPlan, phase: Phase, entry: int = 0) -> PhaseRecord:
     for row in messages:
         is_send = row["direction"] == Direction.SEND
         by_peer = record.sent_bytes if is_send else record.received_bytes
-        peer = int(row["peer"])
-        by_peer[peer] = by_peer.get(peer, 0) + int(row["bytes"])
+        peer, count = int(row["peer"]), int(row["bytes"])
+        if count:  # a message of no elements takes a round, and nobody counts its bytes
+            by_peer[peer] = by_peer.get(peer, 0) + count
     return record

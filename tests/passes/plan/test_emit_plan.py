@@ -42,7 +42,7 @@ def source(program: Program, name: str, shape: Sequence[int], owner: int = 0) ->
     return program.source("input", name, owner, tuple(shape), W)
 
 
-@pytest.mark.parametrize("elements", [1, 3, 5, 7, 63, 65])
+@pytest.mark.parametrize("elements", [0, 1, 3, 5, 7, 63, 65])
 def test_padding_of_a_message_is_zero(elements: int) -> None:
     """An odd number of 32-bit words is padded: not with what lay in memory before."""
 

@@ -163,7 +163,7 @@ class Party:
             is_left = self._left == (prepared, entry)
             if self._traces and not is_left:
                 self.device.trace()  # what ran last was not this inference's
-            self._begin(prepared.number, prepared.keys, is_left=is_left)
+            self._begin(prepared.number, prepared.keys, self._ahead, is_left=is_left)
             if not is_left:
                 self.restore(Phase.OFFLINE, prepared.memory, entry)
             transcript.phases[Phase.OFFLINE] = PhaseRecord()
@@ -277,14 +277,10 @@ class Party:
         Raises:
             SecurityAbort: an inference that was not reserved, or was prepared before.
         """
-        if reserved.number not in self._reserved:
-            raise self._is_used(reserved.number)
         transcript = Transcript()
         if self._traces:
             self.device.trace()
-        self._reserved.discard(reserved.number)
-        self._ahead.add(reserved.number)
-        self._begin(reserved.number, reserved.keys)
+        self._begin(reserved.number, reserved.keys, self._reserved)
         self._run(Phase.OFFLINE, transcript, entry)
         self._ahead.add(reserved.number)
         self._left = reserved, entry
@@ -302,7 +298,7 @@ class Party:
             self.device.trace()
         start = time.perf_counter()
         keys = ratchet.keys()
-        self._begin(ratchet.number, keys)
+        self._begin(ratchet.number, keys, self._ahead)
         self._ratchet = self._own().at(ratchet.number + 1)  # whatever happens, keys are used once
         spent = time.perf_counter() - start
         self._run(Phase.OFFLINE, transcript, entry)
@@ -313,28 +309,28 @@ class Party:
         assert self._ratchet is not None, "this party's inferences are prepared ones"
         return self._ratchet
 
-    def _begin(self, number: int, keys: DrawKeys, *, is_left: bool = False) -> None:
+    def _begin(
+        self, number: int, keys: DrawKeys, among: set[int], *, is_left: bool = False
+    ) -> None:
         """From here on draws are those of an inference that was never run.
 
         Args:
+            among: numbers that may begin though later ones did; this one is taken out.
             is_left: what its offline phase left is in memory; else that of another is copied first.
         """
-        if number not in self._ahead and number <= self.runs:
-            raise self._is_used(number)
+        if number not in among and number <= self.runs:
+            raise SecurityAbort(
+                f"Inference {number} comes after inference {self.runs}: its randomness was used.",
+                "Begin another session.",
+            )
         require_number(number, 1 << 32)
         if self._left is not None and not is_left:
             left, entry = self._left
             left.memory = self.kept(Phase.OFFLINE, entry)
         self._left = None
-        self._ahead.discard(number)
+        among.discard(number)
         self._number, self.runs = number, max(number, self.runs)
         self.device.rekey(keys.table(self._holders))
-
-    def _is_used(self, number: int) -> SecurityAbort:
-        return SecurityAbort(
-            f"Inference {number} comes after inference {self.runs}: its randomness was used.",
-            "Begin another session.",
-        )
 
     def kept(self, phase: Phase, entry: int = 0) -> bytes:
         """What a phase left in memory for the phases after it."""

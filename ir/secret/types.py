@@ -146,3 +146,8 @@ class Tensor:
         require(1 <= ring_bits <= MAX_RING_BITS, f"a ring has 1 to 64 bits, not {ring_bits}")
         secrecy = Secrecy(encoding["secrecy"].value)
         return Tensor(tuple(kind.shape), Encoding(ring_bits, frac_bits, secrecy))
+
+
+def ring_of(value: ir.Value) -> int:
+    """The bits of the ring that a value is in."""
+    return Tensor.of(value).encoding.ring_bits

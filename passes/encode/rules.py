@@ -18,7 +18,7 @@ from veilgraph.ir.meaning.integers import center, encode
 from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.ops import COUNTERPARTS, SecretOp, Stated
 from veilgraph.ir.secret.program import SecretProgram
-from veilgraph.ir.secret.types import Encoding, RealRange, Tensor
+from veilgraph.ir.secret.types import Encoding, RealRange, Tensor, ring_of
 from veilgraph.passes.encode.functions.calls import FunctionCall
 from veilgraph.passes.encode.functions.softmax import SoftmaxCall, Summed
 from veilgraph.passes.encode.integer_parts import INTEGER_PARTS
@@ -110,7 +110,7 @@ class Encoder:
     def _only_moves(self, op: ir.OpView, source: ir.Value) -> bool:
         """Whether an op moves elements, and its result is kept in the ring that they are in."""
         home = self._rings.stored(op.operation.results[0])
-        return ops.facts_of(op).moves and home == _ring_bits(self._values[source])
+        return ops.facts_of(op).moves and home == ring_of(self._values[source])
 
     def _rule(self, op: ir.OpView) -> Callable[[ir.OpView, Sequence[ir.Value]], ir.Value]:
         rule = RULES.get(type(op)) or RULES_BY_ARITHMETIC[ops.facts_of(op).arithmetic]
@@ -139,7 +139,7 @@ class Encoder:
         Args:
             ring_bits: its result's, where that isn't its operands'.
         """
-        ring_bits = ring_bits or _ring_bits(operands[0])
+        ring_bits = ring_bits or ring_of(operands[0])
         stated = Stated(shape, frac_bits, ring_bits)
         encoding = Encoding(ring_bits, frac_bits)
         known = self._range(source, encoding)
@@ -158,12 +158,12 @@ class Encoder:
 
     def _change_ring(self, value: ir.Value, source: ir.Value, ring_bits: int) -> ir.Value:
         """The same integers modulo another power of two: fewer bits for nothing, or lifted."""
-        if ring_bits == _ring_bits(value):
+        if ring_bits == ring_of(value):
             return value
         constant = _constant_of(source)
         if constant is not None:
-            return self._encoded(constant, _frac_bits(value), ring_bits, _ring_bits(value))
-        kind = secret_ops.Reduce if ring_bits < _ring_bits(value) else secret_ops.Lift
+            return self._encoded(constant, _frac_bits(value), ring_bits, ring_of(value))
+        kind = secret_ops.Reduce if ring_bits < ring_of(value) else secret_ops.Lift
         return self._build(kind, [value], source, _frac_bits(value), ring_bits=ring_bits)
 
     def _restated(
@@ -174,7 +174,7 @@ class Encoder:
         Args:
             ring_bits: where they are needed, if that isn't where they are.
         """
-        ring_bits = ring_bits or _ring_bits(value)
+        ring_bits = ring_bits or ring_of(value)
         more = frac_bits - _frac_bits(value)
         constant = _constant_of(source)
         if constant is not None:
@@ -231,7 +231,7 @@ class Encoder:
         if not biases:
             return self._build(kind, [x, y], result, bits, attributes(op))
         bias = op.operation.operands[2]
-        encoding = Encoding(_ring_bits(x), bits)
+        encoding = Encoding(ring_of(x), bits)
         total, added = self._range(result, encoding), self._range(bias, encoding)
         before = RealRange(total.low - added.high, total.high - added.low, total.source)
         named: dict[str, Any] = attributes(op)
@@ -266,7 +266,7 @@ class Encoder:
         sources, result = list(op.operation.operands), op.operation.results[0]
         bits = self._stored[result]
         aligned = [self._restated(v, bits, s) for v, s in zip(operands, sources, strict=True)]
-        window = {"window_bits": _ring_bits(aligned[0]) - 1, "dropped_bits": 0}
+        window = {"window_bits": ring_of(aligned[0]) - 1, "dropped_bits": 0}
         kind = COUNTERPARTS[type(op)]
         return self._build(kind, aligned, result, bits, attributes(op) | window)
 
@@ -274,19 +274,19 @@ class Encoder:
         """On the operand's range, beyond which it is clipped where it can be."""
         (source,), (x,), result = op.operation.operands, operands, op.operation.results[0]
         bits = self._stored[result]
-        known = self._range(source, Encoding(_ring_bits(x), _frac_bits(x)))
+        known = self._range(source, Encoding(ring_of(x), _frac_bits(x)))
         call = FunctionCall(
             " ".join((kind_of(op), *map(str, attributes(op).values()))),
             known,
             self._value_range_of(source, known),
             _frac_bits(x),
             bits,
-            _ring_bits(x),
+            ring_of(x),
             self._program.margin,
             self._fit,
             self._fit_units,
         )
-        declared = self._range(result, Encoding(_ring_bits(x), bits))
+        declared = self._range(result, Encoding(ring_of(x), bits))
         return call.build(x, declared, name_of(op))
 
     def _softmax(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
@@ -295,7 +295,7 @@ class Encoder:
         What softmaxes and their logarithms have in common is made once, as fine as any wants it.
         """
         (source,), (x,), result = op.operation.operands, operands, op.operation.results[0]
-        ring_bits, bits = _ring_bits(x), self._stored[result]
+        ring_bits, bits = ring_of(x), self._stored[result]
         declared = self._range(result, Encoding(ring_bits, bits))
         axis: Any = attributes(op)["axis"]
         order = list(range(len(shape_of(source))))
@@ -326,14 +326,14 @@ class Encoder:
     def _softmax_call(self, op: ir.OpView, x: ir.Value) -> SoftmaxCall:
         """What an op asks of its operand x."""
         (source,), result = op.operation.operands, op.operation.results[0]
-        known = self._range(source, Encoding(_ring_bits(x), _frac_bits(x)))
+        known = self._range(source, Encoding(ring_of(x), _frac_bits(x)))
         return SoftmaxCall(
             isinstance(op, ops.LogSoftmax),
             known,
             self._value_range_of(source, known),
             _frac_bits(x),
             self._stored[result],
-            _ring_bits(x),
+            ring_of(x),
             self._program.margin,
             self._fit,
         )
@@ -345,7 +345,7 @@ class Encoder:
         """
         (x,), result = operands, op.operation.results[0]
         beyond = _frac_bits(x) - self._signs.get(result, _frac_bits(x))
-        window = {"window_bits": _ring_bits(x) - 1, "dropped_bits": max(0, beyond)}
+        window = {"window_bits": ring_of(x) - 1, "dropped_bits": max(0, beyond)}
         home = self._home(op)
         return self._build(secret_ops.Step, operands, result, 0, window, ring_bits=home)
 
@@ -356,8 +356,8 @@ class Encoder:
         """
         (source,), result = op.operation.operands, op.operation.results[0]
         x = self._restated(operands[0], 0, source)
-        known = self._range(source, Encoding(_ring_bits(x), 0))
-        named = attributes(op) | {"window_bits": _ring_bits(x) - 1, "dropped_bits": 0}
+        known = self._range(source, Encoding(ring_of(x), 0))
+        named = attributes(op) | {"window_bits": ring_of(x) - 1, "dropped_bits": 0}
         named["wraps"] &= index_given(source) is not None or known.low < 0
         return self._build(
             secret_ops.OneHot, [x], result, 0, named, ring_bits=self._rings.stored(result)
@@ -366,7 +366,7 @@ class Encoder:
     def _integer(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
         """A truncation that is put right by comparisons."""
         (x,), result = operands, op.operation.results[0]
-        declared = self._range(result, Encoding(_ring_bits(x), 0))
+        declared = self._range(result, Encoding(ring_of(x), 0))
         return INTEGER_PARTS[type(op)](x, declared)
 
     def _same(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
@@ -389,10 +389,6 @@ def _constant_of(source: ir.Value) -> ir.OpView | None:
 
 def _frac_bits(value: ir.Value) -> int:
     return Tensor.of(value).encoding.frac_bits
-
-
-def _ring_bits(value: ir.Value) -> int:
-    return Tensor.of(value).encoding.ring_bits
 
 
 Rule = Callable[[Encoder, ir.OpView, Sequence[ir.Value]], ir.Value]

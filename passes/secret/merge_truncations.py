@@ -19,7 +19,7 @@ from torch_mlir import ir
 from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.ops import SecretOp, Stated, attributes_of
 from veilgraph.ir.secret.program import SecretProgram
-from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor
+from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor, ring_of
 from veilgraph.passes.secret.padded_sums import takes_truncated
 
 Rule = Callable[[SecretOp, list["Deferred"]], "Deferred"]
@@ -88,7 +88,7 @@ class Deferred:
 
     @property
     def is_pending(self) -> bool:
-        return self.bits > 0 or _ring_bits(self.wide) != _ring_bits(self.old)
+        return self.bits > 0 or ring_of(self.wide) != ring_of(self.old)
 
 
 class _Rewriter:
@@ -135,7 +135,7 @@ class _Rewriter:
     def _step(self, op: SecretOp, operands: list[Deferred]) -> Deferred:
         """The sign of the deferred integers; its result is no wider."""
         (x,) = operands
-        elsewhere = _ring_bits(x.wide) != _ring_bits(x.old)
+        elsewhere = ring_of(x.wide) != ring_of(x.old)
         if not x.bits or elsewhere or self._is_needed_narrow(x):
             return self._narrow_operands(op, operands)
         dropped: int = attributes_of(op)["dropped_bits"]
@@ -146,7 +146,7 @@ class _Rewriter:
         (x,) = operands
         if not x.bits or self._is_needed_narrow(x):
             return self._narrow_operands(op, operands)
-        window = {"window_bits": _ring_bits(x.wide) - 1, "dropped_bits": x.bits}
+        window = {"window_bits": ring_of(x.wide) - 1, "dropped_bits": x.bits}
         if all(use.owner.operation.name == "func.return" for use in op.operation.results[0].uses):
             return self._rebuilt(op, [x.wide], x.bits, **window)
         encoding = Tensor.of(op.operation.results[0]).encoding
@@ -179,7 +179,7 @@ class _Rewriter:
             bits = x.bits - shift
             declared, name = RealRange.of(op), op.location.name_str
             return Deferred(result, x.wide, bits, declared, name, origin=x, shift=shift)
-        elsewhere = _ring_bits(x.wide) != _ring_bits(x.old)
+        elsewhere = ring_of(x.wide) != ring_of(x.old)
         if aligns and x.bits and not elsewhere and not self._is_needed_narrow(x):
             return self._rebuilt(op, [x.wide], 0, factor=1 << (shift - x.bits))
         return self._pass_on(op, operands)
@@ -189,7 +189,7 @@ class _Rewriter:
         bits = max(value.bits for value in operands)
         waiting = [value for value in operands if value.bits]
         useful = any(not self._is_needed_narrow(value) for value in waiting)
-        useful &= len({_ring_bits(value.wide) for value in operands}) == 1
+        useful &= len({ring_of(value.wide) for value in operands}) == 1
         if isinstance(op, secret_ops.Concat):
             useful = bool(waiting) and len({value.bits for value in operands}) == 1 and useful
         if not (useful and self._fits(op, operands, bits)):
@@ -212,7 +212,7 @@ class _Rewriter:
     def _fits(self, op: SecretOp, operands: list[Deferred], bits: int) -> bool:
         """Whether the result, with `bits` more fraction bits, can still be truncated."""
         declared, encoding = RealRange.of(op), Tensor.of(op.operation.results[0]).encoding
-        headroom = 2.0 ** (_ring_bits(operands[0].wide) - 2 - encoding.frac_bits - bits)
+        headroom = 2.0 ** (ring_of(operands[0].wide) - 2 - encoding.frac_bits - bits)
         assumed = declared.source is RangeSource.ASSUMED
         return assumed or declared.magnitude(self._merged.margin) < headroom
 
@@ -227,7 +227,7 @@ class _Rewriter:
             if value.shift and value.origin is not None and self._is_needed_narrow(value.origin):
                 value.narrow = self._scaled(self._narrow(value.origin), value.shift, value.range)
                 return value.narrow
-            is_reduced = not value.bits and _ring_bits(source) > _ring_bits(value.old)
+            is_reduced = not value.bits and ring_of(source) > ring_of(value.old)
             if not is_reduced and value.origin is not None and _serves(value.origin, value):
                 source = self._narrow(value.origin)
             with self._merged.at(value.name):
@@ -265,7 +265,7 @@ class _Rewriter:
         tensor = Tensor.of(result)
         encoding = tensor.encoding
         # A deferred result is in its operands' ring, and so is any but what changes the ring.
-        ring_bits = _ring_bits(operands[0]) if bits else encoding.ring_bits
+        ring_bits = ring_of(operands[0]) if bits else encoding.ring_bits
         wider = Encoding(ring_bits, encoding.frac_bits + bits, encoding.secrecy)
         wide = type(op).build(
             *operands,
@@ -279,10 +279,6 @@ class _Rewriter:
         return _fitting(RealRange.of(op), encoding)
 
 
-def _ring_bits(value: ir.Value) -> int:
-    return Tensor.of(value).encoding.ring_bits
-
-
 def _is_read_narrow(old: ir.Value) -> bool:
     """Whether an operation that takes truncated integers only reads a value, or reads it reduced
     or lifted."""
@@ -293,7 +289,7 @@ def _is_read_narrow(old: ir.Value) -> bool:
 
 def _serves(origin: Deferred, value: Deferred) -> bool:
     """Whether a value is to be had from what it is in another ring, by a reduction alone."""
-    narrower = _ring_bits(value.old) < _ring_bits(origin.old)
+    narrower = ring_of(value.old) < ring_of(origin.old)
     return narrower and (origin.narrow is not None or sum(1 for _ in origin.old.uses) > 1)
 
 
@@ -301,7 +297,7 @@ def _converted(value: ir.Value, encoding: Encoding, declared: RealRange) -> ir.V
     """Truncated to these fraction bits, in this ring."""
     bits = Tensor.of(value).encoding.frac_bits - encoding.frac_bits
     named: dict[str, int] = {"bits": bits} if bits else {}
-    narrower = encoding.ring_bits < _ring_bits(value)
+    narrower = encoding.ring_bits < ring_of(value)
     change: type[SecretOp] = secret_ops.Reduce if narrower else secret_ops.Lift
     kind = secret_ops.Truncate if bits else change
     stated = Stated(ring_bits=encoding.ring_bits)

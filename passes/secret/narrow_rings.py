@@ -21,9 +21,9 @@ from torch_mlir import ir
 from veilgraph.ir.meaning.integers import center
 from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.dialect import SecretOp, Stated, attributes_of
-from veilgraph.ir.secret.function_forms import function_form, row_form
 from veilgraph.ir.secret.program import SecretProgram
-from veilgraph.ir.secret.types import RealRange, Tensor
+from veilgraph.ir.secret.types import RealRange, Tensor, ring_of
+from veilgraph.passes.secret.function_protocols import form_of
 
 MADE = (
     secret_ops.Truncate,
@@ -58,7 +58,7 @@ class NarrowRings:
         rings, reductions = _rings(program, ranges), _Reductions(program, ranges)
         for op in program.operations:
             (result,) = op.operation.results
-            if rings[result] < _ring_bits(result) or isinstance(op, secret_ops.Reduce):
+            if rings[result] < ring_of(result) or isinstance(op, secret_ops.Reduce):
                 _narrow(op, rings[result], reductions)
         outputs = program.outputs
         program.reopen()
@@ -70,10 +70,10 @@ def _rings(program: SecretProgram, ranges: Mapping[ir.Value, RealRange]) -> dict
     """Of each op's result, the bits of the ring that it is to be in."""
     held = {value: _held_bits(value, known, program.margin) for value, known in ranges.items()}
     found: dict[ir.Value, int] = {}
-    read = {value: _ring_bits(value) for value in program.outputs.values()}
+    read = {value: ring_of(value) for value in program.outputs.values()}
     for op in reversed(program.operations):
         (result,) = op.operation.results
-        bits, made = _ring_bits(result), [result, *op.operation.operands]
+        bits, made = ring_of(result), [result, *op.operation.operands]
         if type(op) in MADE:
             bits = min(bits, max(read.get(result, 0), held[result]))
         elif isinstance(op, KEPT):
@@ -99,16 +99,12 @@ def _said_bits(op: SecretOp) -> int:
 
 def _read_bits(op: SecretOp, operand: ir.Value, bits: int) -> int:
     """The low bits that an op reads of an operand, for a result in a ring of `bits`."""
-    named = attributes_of(op)
     if isinstance(op, (*KEPT, secret_ops.Reduce)):
         return bits
     if isinstance(op, secret_ops.Step):
-        return int(named["window_bits"])
-    if isinstance(op, secret_ops.Function):
-        return function_form(named["form"]).read_bits
-    if isinstance(op, secret_ops.RowSums):
-        return row_form(named["form"]).read_bits
-    return _ring_bits(operand)
+        return int(attributes_of(op)["window_bits"])
+    form = form_of(op)
+    return ring_of(operand) if form is None else form.read_bits
 
 
 def _narrow(op: SecretOp, bits: int, reductions: _Reductions) -> None:
@@ -119,8 +115,8 @@ def _narrow(op: SecretOp, bits: int, reductions: _Reductions) -> None:
             op.operation.operands[number] = reductions.of(operand, bits, op)
     if isinstance(op, secret_ops.Lift | secret_ops.Reduce):
         (operand,) = op.operation.operands
-        if _ring_bits(operand) == bits or (
-            isinstance(op, secret_ops.Lift) and _ring_bits(operand) > bits
+        if ring_of(operand) == bits or (
+            isinstance(op, secret_ops.Lift) and ring_of(operand) > bits
         ):
             result.replace_all_uses_with(reductions.of(operand, bits, op))
             return
@@ -138,7 +134,7 @@ class _Reductions:
 
     def of(self, value: ir.Value, bits: int, op: SecretOp) -> ir.Value:
         """A value modulo 2^bits, for `op` to read; itself if that is its ring."""
-        if _ring_bits(value) == bits:
+        if ring_of(value) == bits:
             return value
         if (value, bits) not in self._made:
             with self._program.before(op):
@@ -153,7 +149,3 @@ class _Reductions:
         integers = np.asarray(center(attributes_of(owner)["value"], bits))
         stated = Stated(frac_bits=frac_bits, ring_bits=bits)
         return secret_ops.Constant.build(range=known, stated=stated, value=integers)
-
-
-def _ring_bits(value: ir.Value) -> int:
-    return Tensor.of(value).encoding.ring_bits

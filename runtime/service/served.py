@@ -320,14 +320,16 @@ class ServedPlan:
         return {role: seat.masks(number, keys) for role, seat in self.model.seats.items()}
 
     def run(self, ahead: Ahead, given: ByRole) -> tuple[ByRole, Transcript]:
-        """One inference; this party's part of each client's outputs, and what it took."""
-        self.complete(ahead)
+        """One inference that is complete; this party's part of each client's outputs, and what it
+        took.
+        """
+        assert ahead.told is not None, "its offline phase is run before"
         if not self.plan.manifest.role(self._me).online:
             self.forget(ahead)
             return {}, Transcript()
         number = ahead.prepared.number
         parts = {
-            role: each.online(number, (ahead.told or {})[role], given.get(role, {}))
+            role: each.online(number, ahead.told[role], given.get(role, {}))
             for role, each in self._seats.items()
         }
         _, transcript = self._party.infer({}, ahead.prepared)

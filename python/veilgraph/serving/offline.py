@@ -372,6 +372,7 @@ def _run(model: Model, config: Config, asked: Mapping[str, ClientFile]) -> _Ran:
         _agree(links, model, asked)
         _spend(config, asked)
         ahead = served.take()
+        served.complete(ahead)
         addends = {
             role: {name: words + asked[role].words[name] for name, words in each.items()}
             for role, each in served.masks(ahead).items()

@@ -317,7 +317,7 @@ class RandomProgram:
         holder, type = self.choices.choice(sorted(index.at)), self._ring()
         shapes = ((1,), index.shape, index.shape)
         key, *roots = (self._draw(shape, blocks(), holder) for shape in shapes)
-        bits = self.choices.randint(1, 6)
+        bits = self.choices.randint(1, min(6, index.type.bits))
         told = point_words(key, roots, index, bits, type.bits)
         places, side = self.choices.randint(0, 1 << bits), self.choices.randrange(2)
         opened = self.choices.choice((None, index))

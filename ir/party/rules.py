@@ -181,7 +181,7 @@ def point_words(node: Tensor, x: Sequence[Tensor]) -> bool:
     if not (1 <= index_bits <= MOST_INDEX_BITS and 1 <= ring_bits <= 64):
         return False
     are_roots = all(each.type == blocks() and each.shape == index.shape for each in (first, second))
-    is_index = index.type.kind is Kind.WORDS and len(index.shape) == 1
+    is_index = _are_numbers(index, index_bits)
     size = point_levels(index_bits, ring_bits) + 2
     shapes = node.shape == (*index.shape, size) and key.shape == (1,)
     return shapes and are_roots and is_index and key.type == blocks()
@@ -196,7 +196,7 @@ def point_rows(node: Tensor, x: Sequence[Tensor]) -> bool:
         return False
     size = point_levels(index_bits, node.type.bits) + 2
     shapes = (key.shape, roots.shape, words.shape) == ((1,), (count,), (count, size))
-    are_indices = all(c.type.kind is Kind.WORDS and c.shape == (count,) for c in opened)
+    are_indices = all(_are_numbers(c, index_bits) and c.shape == (count,) for c in opened)
     return shapes and are_indices and all(each.type == blocks() for each in (key, roots, words))
 
 
@@ -242,9 +242,13 @@ def _compare_layout(node: Tensor) -> CompareWords | None:
 
 
 def _is_compared(key: Tensor, numbers: Tensor, layout: CompareWords) -> bool:
-    are_words = numbers.type.kind is Kind.WORDS and len(numbers.shape) == 1
-    has_bits = numbers.type.bits >= layout.index_bits
-    return key.shape == (1,) and key.type == blocks() and are_words and has_bits
+    are_numbers = _are_numbers(numbers, layout.index_bits)
+    return key.shape == (1,) and key.type == blocks() and are_numbers
+
+
+def _are_numbers(x: Tensor, bits: int) -> bool:
+    """Whether kernels may read so many bits of each element of a vector."""
+    return x.type.kind is Kind.WORDS and len(x.shape) == 1 and x.type.bits >= bits
 
 
 def same_shape(node: Tensor, x: Sequence[Tensor]) -> bool:

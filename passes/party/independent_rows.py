@@ -143,6 +143,9 @@ def _reshape(node: Node, operands: Sequence[Node], bounds: Sequence[Bounds]) -> 
 
 def _groups(old: Shape, new: Shape) -> Iterator[tuple[Shape, Shape]]:
     """Axes of either shape, in order, that hold the same elements."""
+    if 0 in old:
+        yield old, new
+        return
     i = j = 0
     while i < len(old) or j < len(new):
         first, second = i, j

@@ -17,7 +17,7 @@ from veilgraph.ir.meaning.party import evaluate, uniform_draws
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.party.text import parse_program
-from veilgraph.ir.types import Kind
+from veilgraph.ir.types import Kind, words
 from veilgraph.passes.party.independent_rows import bounds_of, independent_rows
 
 ROWS = 4
@@ -51,6 +51,17 @@ def test_elements_depend_on_no_other_rows_than_their_bounds_say(seed: int) -> No
             2, *(1,) * len(node.shape)
         )
         assert not (changed & ~((first <= row) & (row <= last))).any(), node.op
+
+
+@pytest.mark.parametrize("shapes", [((0, 3), (0, 5)), ((2, 0, 3), (7, 0)), ((0,), (4, 0))])
+def test_no_elements_in_other_shapes(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    """What a plan says is a reshape of nothing, to any other shape of nothing, has an end."""
+    program = Program(("alice",))
+    x = program.source("input", "x", 0, shapes[0], words(32))
+    program.output(x.reshape(shapes[1]), 0, "y", 0)
+    bounds = bounds_of(program.nodes, MOST_EXTENT)
+    assert bounds is not None
+    assert np.broadcast_to(bounds[-1], (2, *shapes[1])).size == 0
 
 
 def values(program: Program, constants: Any, inputs: Any, weights: Any) -> list[Any]:

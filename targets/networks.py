@@ -9,6 +9,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import yaml
 
 from veilgraph.ir.errors import UsageError
@@ -25,6 +27,24 @@ class Network:
     def seconds(self, rounds: int, busiest_link_bytes: int) -> float:
         """Time for `rounds` rounds, each one way, in which the busiest link carries so much."""
         return rounds * self.round_trip_seconds / 2 + busiest_link_bytes / self.bytes_per_second
+
+    def delivered(self, messages: npt.NDArray[np.int64]) -> float:
+        """Seconds until the last message is there, if nobody computes.
+
+        A party sends what a round has once it has been sent all of the rounds before; a link
+        carries one message after another.
+
+        Args:
+            messages: bytes by round, sender and receiver; negative: no message.
+        """
+        parties = messages.shape[1]
+        ready, free = np.zeros(parties), np.zeros((parties, parties))
+        for sizes in messages:
+            ends = np.maximum(free, ready[:, None]) + sizes / self.bytes_per_second
+            free = np.where(sizes >= 0, ends, free)
+            there = np.where(sizes >= 0, ends + self.round_trip_seconds / 2, 0.0)
+            ready = np.maximum(ready, there.max(axis=0))
+        return float(ready.max(initial=0.0))
 
 
 def network(name: str) -> Network:

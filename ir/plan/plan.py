@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from veilgraph.ir.plan.given import Given
 from veilgraph.ir.plan.tables import (
@@ -99,6 +100,18 @@ class Plan:
         """Rounds of messages in a phase of an entry, as any party counts them."""
         tables = (rows_of(p.messages, phase, entry) for p in self.programs.values())
         return max((int(rows["round"].max()) + 1 for rows in tables if len(rows)), default=0)
+
+    def messages(self, phase: Phase, entry: int = 0) -> npt.NDArray[np.int64]:
+        """Bytes by round, sender and receiver of one phase of an entry; negative: no message."""
+        parties = len(self.manifest.parties)
+        found = np.full((self.rounds(phase, entry), parties, parties), -1, np.int64)
+        for number, party in enumerate(self.manifest.parties):
+            rows = rows_of(self.programs[party].messages, phase, entry)
+            sent = rows[rows["direction"] == Direction.SEND]
+            places = (sent["round"], number, sent["peer"])
+            found[places] = 0
+            np.add.at(found, places, sent["bytes"].astype(np.int64))
+        return found
 
     def sent_bytes(self, phase: Phase, entry: int = 0) -> dict[str, int]:
         """Payload by link, as {"alice->bob": bytes}, of one phase of an entry."""

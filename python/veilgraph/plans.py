@@ -22,7 +22,7 @@ class PhaseCost:
     Attributes:
         rounds: of messages.
         sent_bytes: payload by link, {"alice->bob": bytes}.
-        network_seconds: rounds at half the round-trip time each, and the busiest link's bytes.
+        network_seconds: until the last message is there, if nobody computes.
         multiply_adds: ring products of all parties together (online only).
     """
 
@@ -123,7 +123,7 @@ class Plan(ir_plan.Plan):
         for phase in Phase:
             sent = self.sent_bytes(phase, entry)
             rounds = self.rounds(phase, entry)
-            seconds = chosen.seconds(rounds, max(sent.values(), default=0))
+            seconds = chosen.delivered(self.messages(phase, entry))
             count = multiply_adds if phase == Phase.ONLINE else 0
             phases.append(PhaseCost(rounds, sent, seconds, count))
         memory = {name: program.arena_bytes for name, program in self.programs.items()}

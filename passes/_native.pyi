@@ -29,11 +29,28 @@ def live(facts: Facts, first: Int64s, args: Int32s) -> Flags:
         ValueError: columns that are not those of a program.
     """
 
+def align_messages(
+    facts: Facts,
+    stages: Int32s,
+    layers: Int32s,
+    kinds: Int32s,
+    parties: Int32s,
+    bytes: Int64s,
+    round_bytes: int,
+    first: Int64s,
+    args: Int32s,
+) -> Int64s:
+    """Of each send the place that it is not at before, as `batch_rounds` says places.
+
+    Raises:
+        ValueError: columns that are not those of a program, or a round of no bytes.
+    """
+
 def batch_rounds(
-    facts: Facts, stages: Int32s, first: Int64s, args: Int32s
+    facts: Facts, stages: Int32s, wanted: Int64s, first: Int64s, args: Int32s
 ) -> tuple[Flags, Int64s, Int64s]:
     """Whether each node is live; where it runs, a stage times 2^32 and the rounds of it that are
-    over; and the rounds of each stage.
+    over; and the rounds of each stage. A send is not there before the place that is wanted of it.
 
     Raises:
         ValueError: columns that are not those of a program.

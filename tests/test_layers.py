@@ -22,7 +22,8 @@ AUDITED = (
 )
 # Of passes/, on a party's host that verifies plans.
 VERIFIER = {
-    *("assign_buffers", "batch_rounds", "collection", "cut_messages", "emit_party", "facts"),
+    *("align_messages", "assign_buffers", "batch_rounds", "collection", "cut_messages"),
+    *("emit_party", "facts"),
     *("fuse_local", "fused_code", "fused_templates", "independent_rows", "lower", "registers"),
     *("sums", "tree_roots"),
     *("verify_masking", "verify_outputs", "verify_states", "version"),

@@ -40,12 +40,14 @@ REVEAL_AS = "reveal_as"  # an option of the manifest: what goes out in an output
 TREES = "trees"  # an option of the manifest: whether the structure of trees is public
 CATEGORIES = "categories"  # an option of the manifest: whether tables of text are public
 LACKS = "lacks"  # an option of the manifest: whether numbers may be missing in some input
+ROUND_BYTES = "round_bytes"  # an option of the manifest: what a link carries in a round's time
 UNSAVED = "unsaved"  # an option of the manifest: states that no file holds, since runs give them
 LABELS = "labels"  # an option of the manifest: what classes are called, by output
 ONLY_ENTRY = "infer"  # of a plan of one model
 AS_REVEALED = " as revealed"  # behind an output's name: the operation that rounds it
 AS_KEPT = " as kept"  # behind a state's name: what brings its next value into its encoding
 ROUND = 0xFFFF  # in place of a kernel's number: this step is a round
+MOST_ROUND_BYTES = 1 << 40
 # A message from here on is large: it has its place in memory while steps still run, it moves
 # meanwhile, and links that have one each work on a thread of their own.
 LARGE_MESSAGE_BYTES = 1 << 20
@@ -331,6 +333,14 @@ class Manifest:
         stated = self.options.get(LABELS)
         known = stated if isinstance(stated, Mapping) else {}
         return {str(name): tuple(map(str, texts)) for name, texts in known.items()}
+
+    @property
+    def round_bytes(self) -> int:
+        """What a link carries in the time of a round, by which messages are put in rounds; 0: none
+        waits for others.
+        """
+        stated = self.options.get(ROUND_BYTES)
+        return stated if isinstance(stated, int) and 0 <= stated <= MOST_ROUND_BYTES else 0
 
     @property
     def forms(self) -> dict[str, str]:

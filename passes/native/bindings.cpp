@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "ir/party/native/arrays.h"
+#include "passes/native/alignment.h"
 #include "passes/native/dependencies.h"
 #include "passes/native/facts.h"
 #include "passes/native/forms.h"
@@ -21,6 +22,8 @@ namespace {
 using veil::array;
 using veil::Column;
 using veil::span;
+
+constexpr int64_t kMostParties = 64;
 
 void of_one_length(size_t nodes, std::initializer_list<size_t> sizes) {
   for (const size_t size : sizes) {
@@ -54,14 +57,38 @@ nb::object live(const Column<uint32_t>& facts, const Column<int64_t>& first,
   return array(veil::live_nodes(span(facts), {first, args, facts.size()}));
 }
 
-nb::tuple batch_rounds(const Column<uint32_t>& facts, const Column<int32_t>& stages,
-                       const Column<int64_t>& first, const Column<int32_t>& args) {
-  of_one_length(facts.size(), {stages.size()});
+void are_stages(const Column<int32_t>& stages) {
   for (const int32_t stage : span(stages)) {
     if (stage < 0 || stage > veil::kMostStages) throw nb::value_error("there is no such stage");
   }
+}
+
+nb::object align_messages(const Column<uint32_t>& facts, const Column<int32_t>& stages,
+                          const Column<int32_t>& layers, const Column<int32_t>& kinds,
+                          const Column<int32_t>& parties, const Column<int64_t>& bytes,
+                          int64_t round_bytes, const Column<int64_t>& first,
+                          const Column<int32_t>& args) {
+  of_one_length(facts.size(),
+                {stages.size(), layers.size(), kinds.size(), parties.size(), bytes.size()});
+  are_stages(stages);
   const veil::Operands operands(first, args, facts.size());
-  veil::Rounds found = veil::batch_rounds(span(facts), span(stages), operands);
+  has_operands(facts, operands);
+  for (const int32_t party : span(parties)) {
+    if (party < 0 || party >= kMostParties) throw nb::value_error("there is no such party");
+  }
+  if (round_bytes < 1) throw nb::value_error("a round takes no time");
+  return array(
+      veil::align_messages({span(facts), span(stages), operands},
+                           {span(layers), span(kinds), span(parties), span(bytes), round_bytes}));
+}
+
+nb::tuple batch_rounds(const Column<uint32_t>& facts, const Column<int32_t>& stages,
+                       const Column<int64_t>& wanted, const Column<int64_t>& first,
+                       const Column<int32_t>& args) {
+  of_one_length(facts.size(), {stages.size(), wanted.size()});
+  are_stages(stages);
+  const veil::Operands operands(first, args, facts.size());
+  veil::Rounds found = veil::batch_rounds({span(facts), span(stages), operands}, span(wanted));
   return nb::make_tuple(array(std::move(found.live)), array(std::move(found.at)),
                         array(std::move(found.rounds)));
 }
@@ -137,8 +164,6 @@ nb::object reached(const Column<uint8_t>& start, const Column<uint8_t>& closed,
   return array(veil::reached(span(start), span(closed), {first, args, start.size()}));
 }
 
-constexpr int64_t kMostParties = 64;
-
 void make_paths(veil::Paths* self, const Column<int64_t>& first, const Column<int32_t>& before,
                 int64_t parties, const Column<int64_t>& first_option,
                 const Column<int64_t>& waits) {
@@ -203,7 +228,9 @@ NB_MODULE(_native, m) {
   m.attr("DRAW") = nb::int_(static_cast<uint32_t>(veil::kDraw));
   m.attr("LOOKUP") = nb::int_(static_cast<uint32_t>(veil::kLookup));
   m.def("live", &live, "facts"_a, "first"_a, "args"_a);
-  m.def("batch_rounds", &batch_rounds, "facts"_a, "stages"_a, "first"_a, "args"_a);
+  m.def("align_messages", &align_messages, "facts"_a, "stages"_a, "layers"_a, "kinds"_a,
+        "parties"_a, "bytes"_a, "round_bytes"_a, "first"_a, "args"_a);
+  m.def("batch_rounds", &batch_rounds, "facts"_a, "stages"_a, "wanted"_a, "first"_a, "args"_a);
   m.def("fuse_local", &fuse_local, "facts"_a, "parties"_a, "stages"_a, "elements"_a, "live"_a,
         "at"_a, "first"_a, "args"_a);
   m.def("forms_of", &forms_of, "facts"_a, "parties"_a, "stages"_a, "elements"_a, "ops"_a, "kinds"_a,

@@ -24,19 +24,28 @@ std::vector<uint8_t> live_nodes(std::span<const uint32_t> facts, const Operands&
   return live;
 }
 
-Rounds batch_rounds(std::span<const uint32_t> facts, std::span<const int32_t> stages,
-                    const Operands& operands) {
+void place_nodes(const Steps& steps, std::span<const uint8_t> live,
+                 std::span<const Position> wanted, size_t begin, size_t end,
+                 std::span<Position> at) {
+  for (size_t i = begin; i < end; ++i) {
+    if (!live[i]) continue;
+    at[i] = static_cast<Position>(steps.stages[i]) << kLevelBits;
+    for (const int32_t arg : steps.operands.of(i)) {
+      if (steps.stages[arg] == steps.stages[i]) at[i] = std::max(at[i], at[arg]);
+    }
+    if (steps.facts[i] & kSend) at[i] = std::max(at[i] + 1, wanted[i]);
+  }
+}
+
+Rounds batch_rounds(const Steps& steps, std::span<const Position> wanted) {
+  const auto [facts, stages, operands] = steps;
   const size_t nodes = facts.size();
   Rounds found{live_nodes(facts, operands), std::vector<Position>(nodes), {0}};
   std::vector<Position>& at = found.at;
+  place_nodes(steps, found.live, wanted, 0, nodes, at);
   for (size_t i = 0; i < nodes; ++i) {
     if (!found.live[i]) continue;
     const Position stage = static_cast<Position>(stages[i]) << kLevelBits;
-    at[i] = stage;
-    for (const int32_t arg : operands.of(i)) {
-      if (at[arg] >> kLevelBits == stages[i]) at[i] = std::max(at[i], at[arg]);
-    }
-    if (facts[i] & kSend) ++at[i];
     found.rounds.resize(std::max<size_t>(found.rounds.size(), stages[i] + 1));
     if (facts[i] & kSend) {
       found.rounds[stages[i]] = std::max(found.rounds[stages[i]], at[i] - stage);

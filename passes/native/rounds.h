@@ -17,13 +17,26 @@ constexpr int32_t kMostStages = 1 << 16;
 // Of each node, whether a root needs it.
 std::vector<uint8_t> live_nodes(std::span<const uint32_t> facts, const Operands& operands);
 
+// A program's nodes, as far as their order goes.
+struct Steps {
+  std::span<const uint32_t> facts;
+  std::span<const int32_t> stages;
+  Operands operands;
+};
+
+// Puts nodes [begin, end) where they may run at the earliest, behind those that are placed; a send
+// is not there before the place that is wanted of it.
+void place_nodes(const Steps& steps, std::span<const uint8_t> live,
+                 std::span<const Position> wanted, size_t begin, size_t end,
+                 std::span<Position> at);
+
 struct Rounds {
   std::vector<uint8_t> live;
   std::vector<Position> at;
   std::vector<int64_t> rounds;  // of each stage
 };
 
-Rounds batch_rounds(std::span<const uint32_t> facts, std::span<const int32_t> stages,
-                    const Operands& operands);
+// `wanted`: of each send the place that it is not at before.
+Rounds batch_rounds(const Steps& steps, std::span<const Position> wanted);
 
 }  // namespace veil

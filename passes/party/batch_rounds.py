@@ -2,9 +2,10 @@
 
 Messages that need no message go in round 0 of their phase, those that need one from round 0 in
 round 1, and so on: the number of rounds is the length of the longest chain of messages, and
-independent branches share rounds. Local nodes run between two rounds: products as early as they
-can, so that they overlap with waiting; everything cheap as late as it can, so that little is
-stored.
+independent branches share rounds. Where a round's time is told, messages that are alike may wait
+for each other, for which there may be more rounds (align_messages.py). Local nodes run between two
+rounds: products as early as they can, so that they overlap with waiting; everything cheap as late
+as it can, so that little is stored.
 
     before:  %3 = send %1        %5 = send %4(%3)      %9 = send %8      (%8 needs no message)
     after:   round 0: %3, %9     round 1: %5
@@ -25,6 +26,7 @@ from veilgraph.ir.party.ops import ALL, PartyOp
 from veilgraph.ir.party.program import Program
 from veilgraph.passes import _native as native
 from veilgraph.passes.facts import facts_of
+from veilgraph.passes.party.align_messages import align_messages
 
 Position = tuple[int, int]  # a stage (`Node.stage`), and the number of its rounds that are over
 _LEVEL = (1 << 32) - 1  # of a position in one number: what comes behind its stage
@@ -97,11 +99,18 @@ def place_of(position: Position) -> int:
     return (stage << 32) + level
 
 
-def batch_rounds(program: Program) -> Schedule:
-    """The schedule of a program, dead nodes left out."""
+def batch_rounds(program: Program, round_bytes: int = 0) -> Schedule:
+    """The schedule of a program, dead nodes left out.
+
+    Args:
+        round_bytes: what a link carries in the time of a round, by which messages are aligned; 0:
+            rounds are as few as can be.
+    """
     columns = columns_of(program.nodes)
-    facts = facts_of(columns)
-    live, places, rounds = native.batch_rounds(facts, columns.stage, columns.first, columns.args)
+    wanted = align_messages(columns, round_bytes)
+    live, places, rounds = native.batch_rounds(
+        facts_of(columns), columns.stage, wanted, columns.first, columns.args
+    )
     # Setup, and the phases of each entry that has any.
     stages = 3 + 2 * int(columns.entry[live != 0].max(initial=0))
     each = np.zeros(stages, np.int64)

@@ -27,13 +27,18 @@ from veilgraph.targets.target import Target
 
 
 def join_entries(
-    entries: Sequence[Entry], target: Target, fixed_roles: bool, leader: int | None = None
+    entries: Sequence[Entry],
+    target: Target,
+    fixed_roles: bool,
+    leader: int | None = None,
+    round_bytes: int = 0,
 ) -> tuple[Common, Schedule]:
     """One program of all entries, its messages in rounds and its masks checked.
 
     Args:
         leader: the entry as whose states are kept, that all are states of; as many bits as any
             entry needs if None.
+        round_bytes: as for `batch_rounds`.
 
     Raises:
         UsageError: an entry that returns what is public.
@@ -42,7 +47,7 @@ def join_entries(
     kept = {state.name: state.tensor.encoding for state in states_of(entries, leader)}
     common = expand_entries(entries, target, fixed_roles, kept)
     common.expanded = prune(common.expanded)
-    schedule = batch_rounds(common.expanded.program)
+    schedule = batch_rounds(common.expanded.program, round_bytes)
     outputs = [n["name"] for n in common.expanded.program.nodes if n.op is ops.OUTPUT]
     verify_masking(schedule, coalitions(target), target.numbers_receiving(outputs))
     return common, schedule

@@ -23,7 +23,7 @@ from veilgraph.ir.party import ops
 from veilgraph.ir.party.node import Node
 from veilgraph.ir.party.ops import PartyOp
 from veilgraph.ir.party.program import Program
-from veilgraph.ir.plan.tables import Layer, Phase
+from veilgraph.ir.plan.tables import ROUND_BYTES, Layer, Phase
 from veilgraph.passes.party.expand_protocols import Expanded
 from veilgraph.passes.party.prune import prune
 from veilgraph.plans import Plan
@@ -248,6 +248,10 @@ LIES: dict[str, tuple[Change, str]] = {
     "no input": (_party("alice", inputs=()), "has no place for input 'x'"),
     "a larger memory": (_party("carol", arena_bytes=1 << 20), "carol's arena bytes"),
     "another key": (_party("alice", keys=(("alice",), ("alice", "bob"))), "alice's keys are not"),
+    "another time of rounds": (
+        lambda plan: replace(plan, manifest=replace(plan.manifest, options={ROUND_BYTES: 1})),
+        "table steps is not its program's",
+    ),
     "a layer's name": (_layer(name="other"), "its layers are not"),
     "a layer's bits": (_layer(online_bits=1), "layer 3 costs"),
     "a layer's offline bits": (_layer(offline_bits=1), "layer 3 costs"),

@@ -150,7 +150,8 @@ def compile(
         protocols: the variant of a suite's protocol by op or building block, for all layers. Of
             what is not named each layer takes what `goal` says.
         goal: by what protocols are chosen: "auto" is the least seconds on `network`, rounds of
-            parallel layers counted once; "least-bytes"; or "fewest-rounds".
+            parallel layers counted once; "least-bytes"; or "fewest-rounds". All but the last let
+            messages wait for others that are alike where all links are loaded the same then.
         prepared: the offline phase is prepared ahead (`veilgraph prepare`), and no part of the
             price of protocols.
         most_store: bytes that an inference prepared ahead may take in a party's store.

@@ -26,10 +26,12 @@ Inputs = dict[str, np.ndarray[tuple[int, ...], np.dtype[np.int64]]]
 @settings(max_examples=150, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 40), st.integers(1, 4))
 def test_random_programs(choices: random.Random, operations: int, parties: int) -> None:
-    """Two inferences of a session: all operations, all phases, any party, any width."""
+    """Two inferences of a session: all operations, phases, parties, widths and rounds' times."""
     made = RandomProgram(choices, parties)
     expanded = made.grow(operations)
-    check_interpreters(expanded, [made.inputs(), made.inputs()], made.weight_values())
+    round_bytes = choices.choice((0, 1, 100))
+    batches = [made.inputs(), made.inputs()]
+    check_interpreters(expanded, batches, made.weight_values(), round_bytes=round_bytes)
 
 
 def check(build: Callable[[Program], Inputs], threads: int = 1) -> None:

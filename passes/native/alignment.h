@@ -1,0 +1,25 @@
+// Messages of a layer that are alike, in one round: passes/party/align_messages.py.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ir/party/native/arrays.h"
+#include "passes/native/rounds.h"
+
+namespace veil {
+
+// What a program's messages are to its links.
+struct Traffic {
+  std::span<const int32_t> layers;
+  std::span<const int32_t> kinds;    // equal numbers: nodes of one type
+  std::span<const int32_t> parties;  // that receives, of a send
+  std::span<const int64_t> bytes;    // of each node as a message
+  int64_t round_bytes;               // that a link carries in the time of a round, not 0
+};
+
+// Of each send the place that it isn't at before, so that rounds and busiest links cost least.
+std::vector<Position> align_messages(const Steps& steps, const Traffic& traffic);
+
+}  // namespace veil

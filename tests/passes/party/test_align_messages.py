@@ -1,0 +1,141 @@
+"""Messages that are alike wait for each other where that takes less time; no others move."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_programs import RandomProgram
+from test_batch_rounds import check_lateness, check_order
+
+from veilgraph.ir.party import ops
+from veilgraph.ir.party.program import Program
+from veilgraph.ir.plan.tables import MOST_ROUND_BYTES, Phase
+from veilgraph.ir.types import words
+from veilgraph.passes._native import align_messages as align
+from veilgraph.passes.party.align_messages import round_bytes_of
+from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
+from veilgraph.targets.networks import network
+from veilgraph.targets.variants import Goal
+
+SMALL, LARGE, LAST = words(8), words(32), words(16)
+ELEMENTS = 1000  # of messages of 4 kB that are alike
+
+
+def exchange(more: bool = False) -> tuple[Program, list[int]]:
+    """alice may tell bob a round before he can tell her; the first of three sends is what he lacks.
+
+    Args:
+        more: what she told him leads to a message of its own.
+    """
+    p = Program(("alice", "bob"))
+    x, y = (p.source("input", name, i, (ELEMENTS,), LARGE) for i, name in enumerate("xy"))
+    asked = p.send(x.mod(8), 0, 1)
+    there = p.send(x, 0, 1)
+    back = p.send((y + asked.mod(32)).only(1), 1, 0)
+    p.output(back.only(0), 0, "a", 0)
+    if more:
+        p.output(p.send(there.mod(16).only(1), 1, 0).only(0), 0, "b", 0)
+    else:
+        p.output(there.only(1), 1, "b", 0)
+    return p, [asked.at[1], there.at[1], back.at[0]]
+
+
+def rounds(schedule: Schedule, sends: list[int]) -> list[int]:
+    return [schedule.round_of(schedule.program.nodes[i]) for i in sends]
+
+
+def test_docstring_example() -> None:
+    """Both ways of an exchange go in the round of the later one."""
+    program, sends = exchange()
+    assert rounds(batch_rounds(program), sends) == [0, 0, 1]
+    assert rounds(batch_rounds(program, round_bytes=1), sends) == [0, 1, 1]
+
+
+@pytest.mark.parametrize(("round_bytes", "count"), [(4000, 2), (4001, 2), (3999, 3)])
+def test_a_round_more_is_taken_for_as_many_bytes(round_bytes: int, count: int) -> None:
+    """One way of an exchange is 4,000 bytes: early, both ways of it are in links' times."""
+    program, sends = exchange(more=True)
+    schedule = batch_rounds(program, round_bytes)
+    assert schedule.rounds[Phase.ONLINE] == count
+    assert rounds(schedule, sends) == ([0, 0, 1] if count == 2 else [0, 1, 1])
+
+
+def test_messages_of_other_types_are_not_alike() -> None:
+    apart = Program(("alice", "bob"))
+    x, y = (apart.source("input", name, i, (ELEMENTS,), LARGE) for i, name in enumerate("xy"))
+    asked = apart.send(x.mod(8), 0, 1)
+    there = apart.send(x.mod(31), 0, 1)
+    back = apart.send((y + asked.mod(32)).only(1), 1, 0)
+    apart.output(back.only(0), 0, "a", 0)
+    apart.output(there.only(1), 1, "b", 0)
+    schedule = batch_rounds(apart, round_bytes=1)
+    assert rounds(schedule, [asked.at[1], there.at[1], back.at[0]]) == [0, 0, 1]
+
+
+def test_two_that_wait_for_each_other_go_early() -> None:
+    """One chunk's 32 bits lead to its 16 bits, another's 16 bits to its 32."""
+    p = Program(("alice", "bob"))
+    x, y = (p.source("input", name, 0, (ELEMENTS,), LARGE) for name in "xy")
+    first = p.send(x, 0, 1)
+    then = p.send(first.mod(16).only(1), 1, 0)
+    other = p.send(y.mod(16), 0, 1)
+    last = p.send(other.mod(32).only(1), 1, 0)
+    p.output((then.mod(32) + last).only(0), 0, "a", 0)
+    schedule = batch_rounds(p, round_bytes=1)
+    found = rounds(schedule, [v.at[i] for v, i in ((first, 1), (then, 0), (other, 1), (last, 0))])
+    assert found == [0, 1, 0, 1]
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, 40), st.integers(1, 5000))
+def test_random_programs(choices: random.Random, operations: int, round_bytes: int) -> None:
+    """Operands are there before, nothing goes earlier than it could, and the price is no higher."""
+    program = RandomProgram(choices).grow(operations).program
+    early, aligned = batch_rounds(program), batch_rounds(program, round_bytes)
+    check_order(aligned)
+    check_lateness(aligned)
+    assert aligned.live == early.live
+    for send in aligned.nodes_of(ops.SEND):
+        assert aligned.round_of(send) >= early.round_of(send)
+    assert price(aligned, round_bytes) <= price(early, round_bytes)
+
+
+def price(schedule: Schedule, round_bytes: int) -> int:
+    links: dict[tuple[int, int], dict[tuple[int, int], int]] = {}
+    nodes = schedule.program.nodes
+    for node in schedule.nodes_of(ops.SEND):
+        if node.phase == Phase.SETUP:
+            continue
+        loads = links.setdefault(schedule.position_of(node.id), {})
+        link = (nodes[node.args[0]].party, node.party)
+        loads[link] = loads.get(link, 0) + node.type.message_bytes(node.elements)
+    return sum(round_bytes + max(loads.values()) for loads in links.values())
+
+
+def test_a_round_takes_what_its_network_says() -> None:
+    """Half a round trip, and what a machine takes for a round."""
+    assert round_bytes_of(network("wan"), Goal.AUTO) == 251_250
+    assert round_bytes_of(network("wan"), Goal.FEWEST_ROUNDS) == 0
+
+
+def test_the_fastest_and_slowest_networks_have_a_round() -> None:
+    none = network("lan").__class__("none", 1e-9, 0.0)
+    endless = network("lan").__class__("endless", 1e300, 1e6)
+    assert round_bytes_of(none, Goal.AUTO) == 1
+    assert round_bytes_of(endless, Goal.LEAST_BYTES) == MOST_ROUND_BYTES
+
+
+def test_columns_of_no_program_are_refused() -> None:
+    one, none = np.zeros(1, np.int32), np.zeros(0, np.int32)
+    facts, lengths = np.zeros(1, np.uint32), np.zeros(1, np.int64)
+    first = np.zeros(2, np.int64)
+    with pytest.raises(ValueError, match="no such party"):
+        align(facts, one, one, one, one - 1, lengths, 1, first, none)
+    with pytest.raises(ValueError, match="takes no time"):
+        align(facts, one, one, one, one, lengths, 0, first, none)
+    with pytest.raises(ValueError, match="other lengths"):
+        align(facts, one, one, one, one, np.zeros(2, np.int64), 1, first, none)

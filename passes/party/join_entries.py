@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.columns import nodes_of
 from veilgraph.ir.plan.tables import STATE
 from veilgraph.ir.secret.program import Argument
 from veilgraph.ir.secret.types import Encoding, RealRange, Tensor
@@ -48,7 +49,7 @@ def join_entries(
     common = expand_entries(entries, target, fixed_roles, kept)
     common.expanded = prune(common.expanded)
     schedule = batch_rounds(common.expanded.program, round_bytes)
-    outputs = [n["name"] for n in common.expanded.program.nodes if n.op is ops.OUTPUT]
+    outputs = [n["name"] for n in nodes_of(common.expanded.program.nodes, ops.OUTPUT)]
     verify_masking(schedule, coalitions(target), target.numbers_receiving(outputs))
     return common, schedule
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from veilgraph.compilation.parts import PARTS
 from veilgraph.ir.graph.ops import Constant, facts_of
 from veilgraph.ir.graph.program import attributes, name_of
+from veilgraph.ir.party.columns import nodes_of
 from veilgraph.ir.party.ops import COMPARE_WORDS, POINT_WORDS
 from veilgraph.ir.plan.given import HALF_BITS, Given
 from veilgraph.ir.plan.tables import (
@@ -159,9 +160,10 @@ def disclosures(program: Program) -> Iterator[Disclosure]:
             everyone,
             "its coefficients, bounds and thresholds follow from its operand's range and margin",
         )
-    if any(node.op is POINT_WORDS for node in program.expanded.program.nodes):
+    nodes = program.expanded.program.nodes
+    if any(nodes_of(nodes, POINT_WORDS)):
         yield Disclosure(POINTS, "parties that hold one-hot rows", POINT_ASSUMPTION)
-    if any(node.op is COMPARE_WORDS for node in program.expanded.program.nodes):
+    if any(nodes_of(nodes, COMPARE_WORDS)):
         yield Disclosure(COMPARISON_TREES, "parties that compare by trees", TREE_ASSUMPTION)
     rankings = tuple(scope(name, form) for name, form in forms.items())
     for op in program.graph.operations:

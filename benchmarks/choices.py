@@ -8,6 +8,8 @@ phases: predicted of each plan on each link, and measured of the smaller network
 over mutual TLS, whose links are shaped in user space. "best" is the best single variant there. The
 link `far` is a user's own file: 20 Mbit/s and 200 ms there and back.
 
+Of every network the online seconds of `auto` are predicted and measured, on `metro` and `wan`.
+
 And the ReLU of a vector by each comparison of each suite: rounds, bytes, and seconds on loopback
 and on shaped links, variants in turns, so that noise hits all.
 
@@ -49,6 +51,7 @@ MEASURED = ("metro", "wan")  # links whose time hides that of three processes on
 RING = 32
 RUNS = 3
 HEADINGS = "network|link|#rounds|#auto|best single variant|#best|#auto / best|#measured|#/ best"
+ONLINE_HEADINGS = "network|link|#rounds|#predicted|#measured|#measured / predicted"
 RELU_HEADINGS = "suite|#elements|link|compare|#rounds|#online|#offline|#time online|#both|#of first"
 Single = tuple[str, str]  # a comparison, and whether roles are turned
 
@@ -103,6 +106,24 @@ def _rows(network: Network, runs: bool, folder: Path) -> list[tuple[list[str], d
             row += ["-", "-"]
         found.append((row, figures))
     return found
+
+
+def _online(network: Network, link: str) -> tuple[list[str], dict[str, object]]:
+    """Predicted, and the median of a few inferences after one that does not count."""
+    auto = compiled(network, "rep3", RING, network=link)
+    predicted = predict(auto.plan, link).online_seconds
+    done = auto.run(RUNS, _shape(link))
+    own = done.seconds(Phase.ONLINE).median
+    rounds = auto.plan.rounds(Phase.ONLINE)
+    row = [network.name, link, str(rounds), units.seconds(predicted), units.seconds(own)]
+    figures: dict[str, object] = {
+        "network": network.name,
+        "link": link,
+        "rounds": rounds,
+        "predicted_online_seconds": predicted,
+        "measured_online_seconds": own,
+    }
+    return [*row, f"{own / predicted:.2f}"], figures
 
 
 def _relus(suite: str, elements: int, link: str, turns: int) -> list[dict[str, object]]:
@@ -162,6 +183,14 @@ def measure(options: argparse.Namespace) -> Findings:
                 found.figures["choices"].append(figures)
     found.tables.append(Table.of(HEADINGS, rows, "Seconds an inference, by protocols chosen"))
     if options.runs:
+        online = [
+            _online(network, link)
+            for network in (small if options.quick else [*small, *large])
+            for link in MEASURED
+        ]
+        found.figures["online"] = [figures for _, figures in online]
+        title = "Seconds online, predicted and measured"
+        found.tables.append(Table.of(ONLINE_HEADINGS, [row for row, _ in online], title))
         table, found.figures["relus"] = _relu_table(options.quick)
         found.tables.append(table)
     return found

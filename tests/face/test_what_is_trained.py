@@ -52,9 +52,9 @@ class Fixed(nn.Module):
         return self.last(hidden.flatten(1))  # type: ignore[no-any-return]
 
 
-def trained_by_torch(module: nn.Module) -> dict[str, np.ndarray]:
+def trained_by_torch(module: nn.Module, momentum: float = 0.9) -> dict[str, np.ndarray]:
     taken = [each for each in module.parameters() if each.requires_grad]
-    optimizer = torch.optim.SGD(taken, RATE, momentum=0.9)
+    optimizer = torch.optim.SGD(taken, RATE, momentum=momentum)
     for order in islice(orders(len(X), BATCH, 0), STEPS):
         optimizer.zero_grad()
         found = module(torch.from_numpy(X[order]))
@@ -92,3 +92,24 @@ def test_parameters_alone_are_trained(
     assert found.parameters.keys() == trained
     for name in trained:
         assert np.abs(found.parameters[name] - wanted[name]).max() < 0.02, name
+
+
+def test_parameters_may_begin_next_to_zero() -> None:
+    """As biases of layers that were trained for a short time do."""
+    module = Fixed().train()
+    torch.nn.init.uniform_(module.last.bias, -0.0002, 0.0002)
+    begun = module.last.bias.detach().numpy().copy()
+    plan, weights = veilgraph.compile_training(
+        module,
+        DATA,
+        loss="cross_entropy",
+        batch=BATCH,
+        rate=RATE,
+        steps=STEPS,
+        owners={"labels": "bob"},
+        reveal={"parameters": "alice"},
+    )
+    found = veilgraph.simulate_training(plan, weights, DATA, rate=RATE, steps=STEPS)
+    wanted = trained_by_torch(module, momentum=0.0)["last.bias"]
+    moved = np.abs(wanted - begun).mean()
+    assert np.abs(found.parameters["last.bias"] - wanted).mean() < 0.05 * moved

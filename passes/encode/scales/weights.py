@@ -1,7 +1,8 @@
 """Fraction bits of weights and constants: what the accumulators they meet leave for them.
 
 A weight that is multiplied gets the bits of the accumulator that the activation hasn't; one that is
-added or compared gets those of what it meets. One that is used in several places fits them all.
+added or compared gets those of what it meets. One that is used in several places fits them all. One
+that meets nothing, as a parameter that training begins with, gets those of its own size.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from veilgraph.passes.encode.scales.constraints import UNKNOWN_BITS, Budget, ste
 from veilgraph.passes.encode.scales.ring_widths import Rings
 from veilgraph.passes.ranges.calibrate import Statistics
 
-MOST_EXTRA_BITS = 16  # for small weights, where nothing is known about what they multiply
+MOST_EXTRA_BITS = 16  # for small weights, where nothing is known about what they meet
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class WeightScales:
         if self.budget.frac_bits is None:
             for root in every.values():
                 headroom = self.budget.headroom(self.statistics[root], self.rings.stored(root))
-                chosen[root] = min(chosen.get(root, UNKNOWN_BITS), headroom)
+                own = _significant(self.statistics[root])
+                chosen[root] = min(chosen.get(root, own), headroom)
         return {value: chosen.get(root, UNKNOWN_BITS) for value, root in every.items()}
 
     def _adaptable(self) -> Iterator[ir.Value]:
@@ -77,9 +79,7 @@ class WeightScales:
             return self.budget.frac_bits
         if result in self.wide:
             return self.wide[result] - taken
-        # Nothing is known of the sum: small weights keep 16 significant bits, within reason.
-        magnitude = math.floor(steady(math.log2(weight.range.bound or 1.0)))
-        return UNKNOWN_BITS + min(MOST_EXTRA_BITS, max(0, -1 - magnitude))
+        return _significant(weight)  # nothing is known of the sum
 
     def _met(self, chosen: Mapping[ir.Value, int]) -> dict[ir.Value, int]:
         """The scale at which each value can meet a weight: a deferred one's is its
@@ -99,3 +99,9 @@ class WeightScales:
             if facts_of(op).arithmetic is Arithmetic.SUM and result in self.structure.deferred:
                 scales[result] = max(scales[v] for v in op.operation.operands if v in self.stored)
         return scales
+
+
+def _significant(weight: Statistics) -> int:
+    """Fraction bits with which small weights keep 16 significant ones, within reason."""
+    magnitude = math.floor(steady(math.log2(weight.range.bound or 1.0)))
+    return UNKNOWN_BITS + min(MOST_EXTRA_BITS, max(0, -1 - magnitude))

@@ -77,11 +77,13 @@ def begun(model: str, seed: int) -> nn.Module:
     return MODELS[model]().train()
 
 
-def in_float(module: nn.Module, rows: Digits, steps: int, seed: int) -> list[float]:
+def in_float(
+    module: nn.Module, rows: Digits, steps: int, seed: int, batch: int = BATCH, rate: float = RATE
+) -> list[float]:
     """The losses of as many steps in float32, on the very rows of a run in secret."""
-    optimizer = torch.optim.SGD(module.parameters(), RATE, momentum=MOMENTUM)
+    optimizer = torch.optim.SGD(module.parameters(), rate, momentum=MOMENTUM)
     losses = []
-    for order in islice(orders(len(rows.images), BATCH, seed), steps):
+    for order in islice(orders(len(rows.images), batch, seed), steps):
         optimizer.zero_grad()
         z = module(torch.from_numpy(rows.images[order]))
         loss = functional.cross_entropy(z, torch.from_numpy(rows.labels[order]))

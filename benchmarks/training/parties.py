@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import resource
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import veilgraph
-from benchmarks.training.digits import RATE, Digits, State, weights_of
+from benchmarks.training.digits import RATE, Digits, State
 from veilgraph.ir.errors import PeerError, VeilgraphError
 from veilgraph.measuring.processes import write_configs
 
@@ -30,27 +31,32 @@ class Run:
         steps: after which training ends.
         every: steps between checkpoints; None saves none.
         seed: of the order of rows.
+        rate: of every step.
     """
 
     folder: Path
     steps: int
     every: int | None
     seed: int
+    rate: float = RATE
 
 
 def written(
-    folder: Path, plan: veilgraph.Plan, module: Any, rows: Digits, timeout_seconds: float = 60.0
+    folder: Path, plan: veilgraph.Plan, weights: State, rows: Digits, timeout_seconds: float = 60.0
 ) -> None:
     """All that parties read."""
     plan.save(folder / "model.plan")
-    veilgraph.save_weights(weights_of(module), folder / "model.weights", plan)
+    veilgraph.save_weights(weights, folder / "model.weights", plan)
     np.savez(folder / "alice.npz", input=rows.images)
     np.savez(folder / "bob.npz", labels=rows.labels)
     write_configs(folder, NAMES, timeout_seconds)
 
 
 def party(run: Run, name: str, sender: Any) -> None:
-    """Trains to the end, from wherever all are; tells its steps, and how it ended."""
+    """Trains to the end, from wherever all are; tells its steps, what they took, and how it ended.
+
+    They took seconds, and bytes of memory: the most that this process held.
+    """
     folder, rows = run.folder, run.folder / f"{name}.npz"
     data = dict(np.load(rows)) if rows.exists() else None
     try:
@@ -67,13 +73,16 @@ def party(run: Run, name: str, sender: Any) -> None:
             trust_author=True,
         ) as trainer:
             sender.send(("begins", trainer.step, trainer.session.id))
+            start = time.perf_counter()
             if trainer.step < run.steps:
                 trainer.fit(
-                    rate=RATE,
+                    rate=run.rate,
                     steps=run.steps - trainer.step,
                     every=run.every,
                     on_step=lambda number, loss: sender.send(("did", number, loss)),
                 )
+            most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+            sender.send(("took", time.perf_counter() - start, most))
             sender.send(("ends", trainer.reveal(), trainer.revealed))
     except PeerError as error:
         sender.send(("lost", str(error), None))

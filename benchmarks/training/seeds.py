@@ -31,6 +31,7 @@ from benchmarks.training.digits import (
     few,
     in_float,
     right,
+    weights_of,
 )
 from benchmarks.training.parties import Attempt, Run, ended, written
 from veilgraph.plans import Plan
@@ -47,7 +48,7 @@ def trained(plan: Plan, model: str, rows: Any, steps: int, seed: int) -> dict[st
     module = begun(model, seed)
     wanted = in_float(module, rows, steps, seed)
     with tempfile.TemporaryDirectory() as folder:
-        written(Path(folder), plan, begun(model, seed), rows)
+        written(Path(folder), plan, weights_of(begun(model, seed)), rows)
         start = time.perf_counter()
         parameters, losses = ended(Attempt(Run(Path(folder), steps, None, seed)).end())
         seconds = time.perf_counter() - start

@@ -94,6 +94,15 @@ def test_training_with_kills() -> None:
     assert abs(found["killed"] - found["whole"]) < 0.05
 
 
+@pytest.mark.slow
+def test_finetuning() -> None:
+    found = quick("training.finetuning")
+    sent = found["step_bytes"]
+    assert sent["features"] < sent["public"] / 10 < sent["secret"] / 10 < sent["whole"] / 20
+    for each in found["runs"]:
+        assert np.abs(np.subtract(each["losses"], each["float32_losses"])).max() < 0.1
+
+
 def test_measured_links() -> None:
     (found,) = quick("links.measured")["links"]
     assert found["round_trip_seconds"] >= found["shape"]["round_trip_seconds"]
@@ -638,6 +647,7 @@ def test_results_have_the_markers_of_every_script() -> None:
         "links.exchange",
         "training.seeds",
         "training.kills",
+        "training.finetuning",
         "kernels",
         "plans",
         "gpu.overview",

@@ -300,3 +300,6 @@ TABLES = (
 DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
     operator: _undecomposed(row) for table in TABLES for operator, row in table.items()
 }
+IN_TRAINING: Mapping[Any, Callable[..., Any]] = {
+    aten.embedding.default: _undecomposed(torch_moves.trained_embedding)
+}

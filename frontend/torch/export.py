@@ -24,7 +24,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from veilgraph.frontend.onnx.written_numbers import are_written, require_known
 from veilgraph.frontend.torch.complex_numbers import are_complex, as_real, without_complex_numbers
 from veilgraph.frontend.torch.constants import first_line, fold_constants
-from veilgraph.frontend.torch.decompositions import DECOMPOSITIONS
+from veilgraph.frontend.torch.decompositions import DECOMPOSITIONS, IN_TRAINING
 from veilgraph.frontend.torch.dropouts import Mask, masked
 from veilgraph.frontend.torch.followed_norms import following_of
 from veilgraph.frontend.torch.module_paths import path_of
@@ -36,6 +36,7 @@ from veilgraph.frontend.torch.tracing import (
     Tensors,
     as_tensors,
     quietly,
+    require_gradients,
     trace,
     trace_module,
 )
@@ -129,7 +130,9 @@ def export(
         source, outputs = archive.source, opened.outputs
         zeros = _zeros(opened.shapes, opened.types, shapes or {})
         program = trace(opened.module, tuple(zeros.values()))
-    program = _decomposed(program)
+    if trains:
+        require_gradients(program)
+    program = _decomposed(program, trains)
     _require_pure(program, trains)
     following, masks = _undo(program), masked(program.graph) if trains else []
     without_complex_numbers(program.graph, _targets(program))
@@ -138,11 +141,12 @@ def export(
     return _exported(program, outputs, source, examples, public, following, masks, trained)
 
 
-def _decomposed(program: ExportedProgram) -> ExportedProgram:
+def _decomposed(program: ExportedProgram, trains: bool) -> ExportedProgram:
     """Functional from here on: nothing is changed in place."""
+    table = {**DECOMPOSITIONS, **(IN_TRAINING if trains else {})}
     try:
         with torch.no_grad(), quietly():
-            return program.run_decompositions(dict(DECOMPOSITIONS))
+            return program.run_decompositions(table)
     except Exception as error:  # torch promises no class of errors here either
         raise UsageError(
             f"An operator of the model can't be taken apart: {first_line(error)}",

@@ -274,6 +274,19 @@ def embedding(
     return hot.float() @ table
 
 
+def trained_embedding(
+    table: Tensor,
+    indices: Tensor,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """The same in training: a row that pads is zero (tracing.py), and has no gradient."""
+    numbers = torch.arange(table.shape[0])
+    hot = indices.unsqueeze(-1) == torch.where(numbers == padding_idx, -1, numbers)
+    return hot.float() @ table
+
+
 def embedding_bag(
     table: Tensor,
     indices: Tensor,

@@ -2,6 +2,12 @@
 
 torch writes to its loggers and to standard error before it raises. Users read one sentence instead,
 which says whether the examples, or the code of the model, are at fault.
+
+PyTorch leaves something out of gradients, which is looked for in what was traced:
+
+    with torch.no_grad():                no parameter of `backbone` has a gradient: refused where
+        features = backbone(x)           one asks for it
+    nn.Embedding(5, 8, padding_idx=0)    row 0 stays as it is: looked up nowhere where it is zero
 """
 
 from __future__ import annotations
@@ -19,7 +25,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import fx
 from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 
 from veilgraph.frontend.torch.constants import first_line
 from veilgraph.frontend.torch.followed_norms import as_traced
@@ -32,6 +40,8 @@ TORCH = Path(torch.__file__).parent
 BY_DATA = ("data-dependent", "GuardOnDataDependent", "DynamicValueError")
 UNTRAINABLE = (torch.nn.AlphaDropout, torch.nn.FeatureAlphaDropout)
 OUTSIDE = (".numpy()", "numpy.ndarray", "FakeTensor")
+CUT, LOOK_UP = torch.ops.aten.detach.default, torch.ops.aten.embedding.default
+REGION = torch.ops.higher_order.wrap_with_set_grad_enabled
 
 
 def as_tensors(examples: Examples | None) -> Tensors | None:
@@ -93,7 +103,7 @@ def trace_module(
     if not trains:
         return trace(model, positional, named)
     with as_traced(model):
-        return trace(model, positional, named)
+        return trace(model, positional, named, trains)
 
 
 def _require_trainable(model: torch.nn.Module) -> None:
@@ -132,10 +142,14 @@ def trace(
     module: torch.nn.Module,
     args: tuple[torch.Tensor, ...],
     kwargs: Mapping[str, torch.Tensor] | None = None,
+    trains: bool = False,
 ) -> ExportedProgram:
-    """The module as torch.export has it; UsageError where it can't."""
+    """The module as torch.export has it; UsageError where it can't.
+
+    Where it trains, what cuts gradients off is there to be seen (`require_gradients`).
+    """
     try:
-        with torch.no_grad(), quietly():
+        with torch.set_grad_enabled(trains), quietly():
             return torch.export.export(module, args, dict(kwargs or {}))
     except Exception as error:  # torch.export promises no class of errors
         raise _reason(module, args, kwargs or {}, error) from error
@@ -180,6 +194,77 @@ def _place(error: Exception) -> str:
     ]
     calls = own[1:]  # the first one is ours, who called torch
     return f" ({Path(calls[-1].filename).name}, line {calls[-1].lineno})" if calls else ""
+
+
+def require_gradients(program: ExportedProgram) -> None:
+    """UsageError for what a step of a program, as it was traced, would not train as PyTorch does.
+
+    Cuts are there if gradients were enabled while it was traced.
+    """
+    asking = {
+        spec.arg.name: spec.target
+        for spec in program.graph_signature.input_specs
+        if spec.kind is InputKind.PARAMETER and program.state_dict[spec.target].requires_grad
+    }
+    nodes = list(program.graph.nodes)
+    cut = {name for node in nodes if _cuts(node) for name in _leading_to(node)}
+    if found := [target for name, target in asking.items() if name in cut]:
+        raise UsageError(
+            f"`detach` or `torch.no_grad` cuts the gradient off from {', '.join(found)}.",
+            "Leave it out of the model; call requires_grad_(False) on parameters that are to stay.",
+        )
+    for node in nodes:
+        if node.target is LOOK_UP:
+            _require_look_up(program, node)
+
+
+def _cuts(node: fx.Node) -> bool:
+    """Whether no gradient goes through it."""
+    return node.target is CUT or (node.target is REGION and node.args[0] is False)
+
+
+def _leading_to(node: fx.Node) -> set[str]:
+    """Names of all nodes that one is computed from."""
+    found, waiting = set[str](), [node]
+    while waiting:
+        for before in waiting.pop().all_input_nodes:
+            if before.name not in found:
+                found.add(before.name)
+                waiting.append(before)
+    return found
+
+
+def _require_look_up(program: ExportedProgram, node: fx.Node) -> None:
+    table, _, *others = node.args
+    padding, by_count = (*others, *(-1, False)[len(others) :])[:2]
+    targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs}
+    where = targets.get(table.name) or table.name
+    if by_count:
+        raise UsageError(
+            f"`{where}` scales its gradients by how often a row is looked up, which is secret.",
+            "Leave out scale_grad_by_freq.",
+        )
+    if padding < 0:
+        return
+    rows = program.state_dict.get(where)
+    if rows is None or bool(rows[padding].any()) or not _is_looked_up_alone(program, rows):
+        raise UsageError(
+            f"Row {padding} of `{where}` is a padding, which has no gradient, and it is not zero "
+            "for good.",
+            "Set it to zero, read the table in look-ups alone, or leave out padding_idx.",
+        )
+
+
+def _is_looked_up_alone(program: ExportedProgram, rows: torch.Tensor) -> bool:
+    """Whether nothing but look-ups reads a parameter, under any of its names."""
+    named = {
+        spec.arg.name: program.state_dict.get(spec.target)
+        for spec in program.graph_signature.input_specs
+        if spec.target is not None
+    }
+    names = {n for n, x in named.items() if x is not None and x.data_ptr() == rows.data_ptr()}
+    tables = [node for node in program.graph.nodes if node.name in names]
+    return all(user.target is LOOK_UP for table in tables for user in table.users)
 
 
 @contextlib.contextmanager

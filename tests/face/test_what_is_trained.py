@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from torch.nn import functional
 from training_cases import SUITES
 
 import veilgraph
+from veilgraph.ir.errors import UsageError
+from veilgraph.ir.training import Recipe
 from veilgraph.training.batches import orders
 
 BATCH, STEPS, RATE = 20, 20, 0.05
@@ -113,3 +116,93 @@ def test_parameters_may_begin_next_to_zero() -> None:
     wanted = trained_by_torch(module, momentum=0.0)["last.bias"]
     moved = np.abs(wanted - begun).mean()
     assert np.abs(found.parameters["last.bias"] - wanted).mean() < 0.05 * moved
+
+
+class Cut(nn.Module):
+    """A backbone from which a gradient is cut off, one way or the other."""
+
+    def __init__(self, within: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.within = within
+        self.backbone, self.last = nn.Linear(8, 8), nn.Linear(32, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.within:
+            with torch.no_grad():
+                hidden = self.backbone(x)
+        else:
+            hidden = self.backbone(x).detach()
+        return self.last(torch.relu(hidden).flatten(1))  # type: ignore[no-any-return]
+
+
+class Padded(nn.Module):
+    """Rows of a table, whose first pads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.last = nn.Embedding(5, 8, padding_idx=0), nn.Linear(8, 3)
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        return self.last(self.table(numbers.long()).sum(1))  # type: ignore[no-any-return]
+
+
+class Tied(Padded):
+    """The same table under the scores, which move its first row."""
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        return self.table(numbers.long()).sum(1) @ self.table.weight.t()
+
+
+NUMBERS = GENERATOR.integers(0, 5, (200, 4)).astype(np.float32)
+COUNTED = {"numbers": NUMBERS, "labels": (NUMBERS == 0).sum(1).clip(0, 2)}
+OPTIONS: dict[str, Any] = {"loss": "cross_entropy", "batch": BATCH, "rate": 0.5, "steps": STEPS}
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_a_gradient_that_is_cut_off_is_refused(within: bool) -> None:
+    told = r"cuts the gradient off from backbone\.weight, backbone\.bias"
+    with pytest.raises(UsageError, match=told):
+        veilgraph.compile_training(Cut(within).train(), DATA, **OPTIONS)
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_what_asks_for_no_gradient_may_be_cut_off(within: bool) -> None:
+    module = Cut(within).train()
+    module.backbone.requires_grad_(False)
+    plan, _ = veilgraph.compile_training(module, DATA, **OPTIONS)
+    assert Recipe.of(plan.manifest.options).parameters == ("last.weight", "last.bias")
+
+
+def test_a_row_that_pads_stays_zero() -> None:
+    plan, weights = veilgraph.compile_training(
+        Padded().train(), COUNTED, reveal={"parameters": "alice"}, **OPTIONS
+    )
+    found = veilgraph.simulate_training(plan, weights, COUNTED, rate=0.5, steps=STEPS)
+    module = Padded().train()
+    optimizer = torch.optim.SGD(module.parameters(), 0.5)
+    for order in islice(orders(len(NUMBERS), BATCH, 0), STEPS):
+        optimizer.zero_grad()
+        z = module(torch.from_numpy(NUMBERS[order]))
+        functional.cross_entropy(z, torch.from_numpy(COUNTED["labels"][order])).backward()
+        optimizer.step()
+    table = found.parameters["table.weight"]
+    assert not table[0].any()
+    np.testing.assert_allclose(table, module.table.weight.detach().numpy(), atol=0.05)
+
+
+def test_a_row_that_pads_and_is_not_zero_is_refused() -> None:
+    module = Padded().train()
+    module.table.weight.data[0] = 1.0
+    with pytest.raises(UsageError, match=r"Row 0 of `table\.weight` is a padding"):
+        veilgraph.compile_training(module, COUNTED, **OPTIONS)
+    with pytest.raises(UsageError, match=r"Row 0 of `table\.weight` is a padding"):
+        veilgraph.compile_training(Tied().train(), COUNTED, **OPTIONS)
+
+
+def test_gradients_by_count_are_refused() -> None:
+    module = Padded().train()
+    module.table = nn.Embedding(5, 8, scale_grad_by_freq=True)
+    with pytest.raises(UsageError, match="how often a row is looked up"):
+        veilgraph.compile_training(module, COUNTED, **OPTIONS)

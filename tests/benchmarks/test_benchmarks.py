@@ -103,6 +103,14 @@ def test_finetuning() -> None:
         assert np.abs(np.subtract(each["losses"], each["float32_losses"])).max() < 0.1
 
 
+@pytest.mark.slow
+def test_training_of_networks() -> None:
+    (found,) = quick("training.networks")["cases"]
+    assert np.allclose(found["losses"], found["float32_losses"], rtol=0.05)
+    assert found["step_bytes"] > 0 < found["party_bytes"]
+    assert found["step_seconds"] > 0 < found["processor_seconds"]
+
+
 def test_measured_links() -> None:
     (found,) = quick("links.measured")["links"]
     assert found["round_trip_seconds"] >= found["shape"]["round_trip_seconds"]
@@ -648,6 +656,7 @@ def test_results_have_the_markers_of_every_script() -> None:
         "training.seeds",
         "training.kills",
         "training.finetuning",
+        "training.networks",
         "kernels",
         "plans",
         "gpu.overview",

@@ -92,9 +92,11 @@ def forms_of(
     at: Int64s,
     begins: Int64s,
     nodes: Int32s,
-) -> tuple[Int32s, Int64s, Int32s]:
+) -> tuple[Int32s, Int64s, Int32s, list[bytes]]:
     """The form of each fused action, by a number, and its nodes in the order in which the form
-    meets them, as where lists begin and the lists one behind another.
+    meets them, as where lists begin and the lists one behind another. Of each form all that it
+    says, which is the same for another program where kinds, attributes and tensors have the same
+    numbers there.
 
     Args:
         kinds: of each node a number for kind and bits of its type.

@@ -129,8 +129,12 @@ nb::tuple forms_of(const Column<uint32_t>& facts, const Column<int32_t>& parties
       veil::forms_of({span(facts), span(parties), span(stages), span(elements), span(ops),
                       span(kinds), span(attributes), span(tensors), span(stored), span(unpacked),
                       operands, span(party), span(at), span(begins), span(nodes)});
+  nb::list said;
+  for (const std::u32string& form : found.said) {
+    said.append(nb::bytes(form.data(), form.size() * sizeof(char32_t)));
+  }
   return nb::make_tuple(array(std::move(found.form)), array(std::move(found.numbered.first)),
-                        array(std::move(found.numbered.rows)));
+                        array(std::move(found.numbered.rows)), said);
 }
 
 void make_dependencies(veil::Dependencies* self, const Column<int32_t>& source, int32_t size,

@@ -39,7 +39,9 @@ class Numbering {
       for (int64_t k = a_.first[i]; k < a_.first[i + 1]; ++k) node(a_.nodes[k]);
       found.numbered.end();
       const auto next = static_cast<int32_t>(forms.size());
-      found.form.push_back(forms.try_emplace(form_, next).first->second);
+      const auto [known, is_new] = forms.try_emplace(form_, next);
+      if (is_new) found.said.push_back(form_);
+      found.form.push_back(known->second);
     }
     return found;
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ir/party/native/arrays.h"
@@ -25,10 +26,11 @@ struct FusedActions {
 };
 
 // Of each action its form, counted in the order in which they are met, and its nodes in the order
-// in which the form meets them.
+// in which the form meets them. Of each form all that it says.
 struct Forms {
   std::vector<int32_t> form;
   Rows numbered;
+  std::vector<std::u32string> said;
 };
 
 Forms forms_of(const FusedActions& actions);

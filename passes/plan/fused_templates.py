@@ -1,9 +1,10 @@
-"""Fused programs that differ in names alone, compiled once.
+"""Fused programs that differ in names alone, compiled once in a process.
 
 A transformer's blocks and a network's stages have the same actions, over other nodes, draws and
 lengths. The **form** of an action says all that its compilation reads, nodes numbered from 0 in the
 order in which the form meets them (passes/native/forms.cpp). Actions of one form share one program;
-its streams, its draws with their keys and its number of elements are each action's own.
+its streams, its draws with their keys and its number of elements are each action's own. It is kept
+for later compilations, by all that its form says.
 
     before:  fused {%7 = draw 3, %8 = sub %5 %7}    fused {%27 = draw 9, %28 = sub %25 %27}
     after:   one program; streams %5 and %8 with draw 3, streams %25 and %28 with draw 9
@@ -11,8 +12,10 @@ its streams, its draws with their keys and its number of elements are each actio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import count
 
 import numpy as np
 
@@ -29,6 +32,9 @@ from veilgraph.passes.plan.fused_code import Code, FusedCode
 Keys = dict[frozenset[int], int]  # numbers of a party's keys, by their holders
 _WORDS = INSTRUCTION.itemsize // 8  # of an instruction; the last one is its immediate
 _KEY = 2  # where the key of a draw is, in words of 32 bits
+MOST_KEPT = 1 << 12  # programs of forms: a few kB each
+MOST_NUMBERS = 1 << 16  # of values that a process keeps
+_UNUSED = count()  # numbers that no value has had in this process
 
 
 @dataclass(frozen=True)
@@ -82,9 +88,9 @@ def keys_of(program: Program, party: int) -> Keys:
 
 
 def fused_programs(steps: LocalSteps) -> list[FusedPrograms]:
-    """Those of each party: each form is compiled at its first action."""
+    """Those of each party: each form that is new to the process is compiled at its first action."""
     actions = fused_actions(steps)
-    form, first, numbered = forms(steps, actions)
+    form, first, numbered, said = forms(steps, actions)
     columns, program = steps.schedule.columns, steps.schedule.program
     keys = _keys_of_draws(columns, program)
     templates: list[Template] = []
@@ -93,13 +99,29 @@ def fused_programs(steps: LocalSteps) -> list[FusedPrograms]:
         code = FusedCode(steps, party, keys_of(program, party))
         for number, (action, position) in enumerate(own, at):
             if form[number] == len(templates):
-                nodes = numbered[first[number] : first[number + 1]].tolist()
-                templates.append(Template.of(code.compile(action, position), nodes))
+                template = _kept().get(said[len(templates)])
+                if template is None:
+                    nodes = numbered[first[number] : first[number + 1]].tolist()
+                    template = Template.of(code.compile(action, position), nodes)
+                    _keep(said[len(templates)], template)
+                templates.append(template)
         rows = slice(at, at + len(own))
         chosen = [templates[number] for number in form[rows].tolist()]
         found.append(_programs(columns, own, chosen, first[rows], numbered, keys))
         at += len(own)
     return found
+
+
+@lru_cache(1)
+def _kept() -> dict[bytes, Template]:
+    """The programs of a process, by what their forms say."""
+    return {}
+
+
+def _keep(said: bytes, template: Template) -> None:
+    if len(_kept()) >= MOST_KEPT:  # another thread may be adding the same
+        _kept().clear()
+    _kept()[said] = template
 
 
 def fused_actions(steps: LocalSteps) -> list[list[tuple[Action, Position]]]:
@@ -112,9 +134,10 @@ def fused_actions(steps: LocalSteps) -> list[list[tuple[Action, Position]]]:
 
 def forms(
     steps: LocalSteps, actions: Sequence[Sequence[tuple[Action, Position]]]
-) -> tuple[Int32s, Int64s, Int32s]:
+) -> tuple[Int32s, Int64s, Int32s, list[bytes]]:
     """Of the fused actions of all parties their forms, counted in the order in which they are met,
-    and their nodes in the forms' orders: where an action's begin in a list, and the list.
+    and their nodes in the forms' orders: where an action's begin in a list, and the list. Then what
+    each form says, in this process.
     """
     columns = steps.schedule.columns
     every = [each for own in actions for each in own]
@@ -126,9 +149,9 @@ def forms(
         columns.stage,
         columns.elements,
         columns.op.astype(np.int32),
-        columns.kind,
-        columns.attributes,
-        columns.tensor,
+        _numbers((type.kind, type.bits) for _, type in columns.tensors)[columns.tensor],
+        _numbers(columns.pairs)[columns.attributes],
+        _numbers(columns.tensors)[columns.tensor],
         _flags(steps.stored, len(columns)),
         _flags(steps.unpacked, len(columns)),
         columns.first,
@@ -138,6 +161,16 @@ def forms(
         np.cumsum([0, *sizes], dtype=np.int64),
         np.array(nodes, np.int32),
     )
+
+
+def _numbers(values: Iterable[Hashable]) -> Int32s:
+    return np.array([*map(_number, values)], np.int32)
+
+
+@lru_cache(MOST_NUMBERS)
+def _number(value: Hashable) -> int:
+    """The same for the same value, as long as that is kept; of no other value in this process."""
+    return next(_UNUSED)
 
 
 def _keys_of_draws(columns: Columns, program: Program) -> Int32s:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_programs import RandomProgram
@@ -11,6 +12,7 @@ from random_programs import RandomProgram
 from veilgraph.ir.party.program import Program, Value
 from veilgraph.ir.types import words
 from veilgraph.passes.party.batch_rounds import batch_rounds
+from veilgraph.passes.plan import fused_templates
 from veilgraph.passes.plan.fuse_local import LocalSteps, fuse_local
 from veilgraph.passes.plan.fused_code import FusedCode, Stream
 from veilgraph.passes.plan.fused_templates import (
@@ -51,7 +53,7 @@ def check(program: Program) -> tuple[int, int]:
     """How many fused actions there are, and how many forms they have."""
     steps = fuse_local(batch_rounds(program))
     assert shared(steps) == alone(steps)
-    form, _, _ = forms(steps, fused_actions(steps))
+    form, *_ = forms(steps, fused_actions(steps))
     return len(form), len({*form.tolist()})
 
 
@@ -86,6 +88,26 @@ def test_another_constant_is_another_program() -> None:
     _, alike = check(chains(5, 6))
     _, differing = check(chains(5, 6, times=(3, 5)))
     assert differing == alike + 1
+
+
+def test_another_program_has_no_template_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    check(chains(5, 8))
+
+    def compiles(*_: object) -> None:
+        raise AssertionError("what was compiled before is compiled again")
+
+    monkeypatch.setattr(FusedCode, "compile", compiles)
+    fused_programs(fuse_local(batch_rounds(chains(6, 7, 9))))
+
+
+@pytest.mark.parametrize("most", [1, 1 << 12])
+def test_programs_that_say_other_things_share_nothing(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their constants and types have the same places in lists, and few are kept."""
+    monkeypatch.setattr(fused_templates, "MOST_KEPT", most)
+    for times, bits in ((3, 32), (5, 32), (3, 40), (3, 64), (3, 32)):
+        check(chains(5, times=(times,), bits=bits))
 
 
 def test_broadcasts_differ_by_how_they_repeat() -> None:

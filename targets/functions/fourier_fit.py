@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from enum import Enum
 from functools import cache, partial
-from itertools import pairwise
+from itertools import chain, pairwise
+from math import factorial
 from operator import mul
 
 DIGITS = 36
@@ -40,10 +41,6 @@ class Family(Enum):
     TRIANGLE = "triangle"
     SQUARE = "square"
     FREE = "free"
-
-
-# Of cosine and sine, those that are terms.
-TERMS = {Family.TRIANGLE: slice(0, 1), Family.SQUARE: slice(1, 2), Family.FREE: slice(0, 2)}
 
 
 @dataclass(frozen=True)
@@ -81,8 +78,7 @@ def fit(
     samples = cache(partial(_samples, function, family, interval))
 
     def attempt(period: Decimal, place: int) -> Fit | None:
-        found = _fitted(samples(COUNTS[place]), family, period, COUNTS[place], goal)
-        return found if found.error <= goal else None
+        return _fitted(samples(COUNTS[place]), family, period, COUNTS[place], goal)
 
     with localcontext() as context:
         context.prec = DIGITS
@@ -129,19 +125,32 @@ def _unknowns(family: Family, count: int) -> int:
     return 2 * count + 1 if family is Family.FREE else count + 1
 
 
-def _fitted(samples: _Samples, family: Family, period: Decimal, count: int, goal: Decimal) -> Fit:
-    rows = [_row(family, x, period, count) for x in samples.points]
-    weight = (goal / 8) ** 2  # keeps coefficients from growing where terms hardly differ
-    found = _least_squares(rows, samples.wanted, weight)
-    measured = zip(samples.between, samples.wanted_between, strict=True)
-    worst = max(abs(y - _dot(found, _row(family, x, period, count))) for x, y in measured)
-    constant, *rest = found
+def _fitted(
+    samples: _Samples, family: Family, period: Decimal, count: int, goal: Decimal
+) -> Fit | None:
+    """None where the error is above the goal, which the first point tells that is too far off."""
+    frequency = 2 * PI / period
+    rows = [_row(family, frequency * x, count) for x in samples.points]
+    columns = list(zip(*rows, strict=True))
+    matrix = _products_of_all(columns) if family is Family.FREE else _products(columns)
+    for i, row in enumerate(matrix):  # keeps coefficients from growing where terms hardly differ
+        row[i] += (goal / 8) ** 2
+    constant, *rest = _solved(
+        _cholesky(matrix), [_dot(column, samples.wanted) for column in columns]
+    )
+    if family is Family.SQUARE:
+        constant = Decimal(0)
+    worst = Decimal(0)
+    for x, y in zip(samples.between, samples.wanted_between, strict=True):
+        worst = max(worst, abs(y - constant - _sum(family, frequency * x, rest)))
+        if worst > goal:
+            return None
     zeros = (Decimal(0),) * count
     if family is Family.FREE:
         return Fit(period, constant, tuple(rest[::2]), tuple(rest[1::2]), worst)
     if family is Family.TRIANGLE:
         return Fit(period, constant, tuple(rest), zeros, worst)
-    return Fit(period, Decimal(0), zeros, tuple(rest), worst)
+    return Fit(period, constant, zeros, tuple(rest), worst)
 
 
 def _points(interval: tuple[Decimal, Decimal], count: int) -> list[Decimal]:
@@ -157,54 +166,98 @@ def _between(interval: tuple[Decimal, Decimal], points: Sequence[Decimal]) -> It
         yield from (a + (b - a) * part / 4 for part in (1, 2, 3))
 
 
-def _row(family: Family, x: Decimal, period: Decimal, count: int) -> list[Decimal]:
-    """1 (0 of a square), and the terms at x."""
-    cos, sin = cos_sin(2 * PI * x / period)
-    step = (cos, sin) if family is Family.FREE else _turned((cos, sin), (cos, sin))
+def _row(family: Family, angle: Decimal, count: int) -> list[Decimal]:
+    """1 (0 of a square), and the terms at an angle."""
+    first, before, twice = _recurrence(family, angle)
+    terms = [_multiples(*ends, twice, count) for ends in zip(first, before, strict=True)]
     row = [Decimal(family is not Family.SQUARE)]
-    turn, terms = (cos, sin), TERMS[family]
-    for _ in range(count):
-        row += list(turn)[terms]
-        turn = _turned(turn, step)
+    row += chain.from_iterable(zip(*terms, strict=True))
     return row
 
 
-def _turned(a: tuple[Decimal, Decimal], b: tuple[Decimal, Decimal]) -> tuple[Decimal, Decimal]:
-    return a[0] * b[0] - a[1] * b[1], a[1] * b[0] + a[0] * b[1]
+def _sum(family: Family, angle: Decimal, coefficients: Sequence[Decimal]) -> Decimal:
+    """Of the terms at an angle, each with its coefficient: Clenshaw's, from the last term on."""
+    first, before, twice = _recurrence(family, angle)
+    total = Decimal(0)
+    for kind, (one, zero) in enumerate(zip(first, before, strict=True)):
+        last = after = Decimal(0)
+        for coefficient in reversed(coefficients[kind :: len(first)]):
+            last, after = coefficient + twice * last - after, last
+        total += last * one - after * zero
+    return total
+
+
+def _recurrence(
+    family: Family, angle: Decimal
+) -> tuple[Sequence[Decimal], Sequence[Decimal], Decimal]:
+    """Of cosine and sine, those that are terms: the first, and what is before it. Each next one is
+    the third, twice the step's cosine, times the last, less the one before it.
+    """
+    cos, sin = cos_sin(angle)
+    if family is Family.FREE:
+        return (cos, sin), (Decimal(1), Decimal(0)), 2 * cos
+    step = 2 * (cos * cos - sin * sin)
+    return ((cos,), (cos,), step) if family is Family.TRIANGLE else ((sin,), (-sin,), step)
+
+
+def _multiples(first: Decimal, before: Decimal, twice: Decimal, count: int) -> list[Decimal]:
+    found = [before, first]
+    for _ in range(count - 1):
+        before, first = first, twice * first - before
+        found.append(first)
+    return found[1:]
 
 
 def cos_sin(angle: Decimal) -> tuple[Decimal, Decimal]:
     """By Taylor's series of a 16th of the angle, doubled four times."""
     part = angle % (2 * PI) / 16
-    cos, sin, term = Decimal(1), part, part
-    number = 1
-    while abs(term) > Decimal(10) ** -(DIGITS + 2):
-        number += 1
-        term = term * part / number
-        if number % 2:
-            sin += -term if number % 4 == 3 else term
-        else:
-            cos += -term if number % 4 == 2 else term
+    square = part * part
+    cos = sin = Decimal(0)
+    for even, odd in _taylor():
+        cos, sin = even - square * cos, odd - square * sin
+    sin *= part
     for _ in range(4):
-        cos, sin = _turned((cos, sin), (cos, sin))
+        cos, sin = cos * cos - sin * sin, 2 * cos * sin
     return cos, sin
+
+
+@cache
+def _taylor() -> list[tuple[Decimal, Decimal]]:
+    """1 / (2 n)! and 1 / (2 n + 1)!, the last first; terms below 10^-40 of a 16th are left out."""
+    with localcontext() as context:
+        context.prec = DIGITS + 2
+        pairs = [(factorial(2 * n), factorial(2 * n + 1)) for n in reversed(range(14))]
+        return [(1 / Decimal(even), 1 / Decimal(odd)) for even, odd in pairs]
 
 
 def _dot(a: Sequence[Decimal], b: Sequence[Decimal]) -> Decimal:
     return sum(map(mul, a, b), Decimal(0))
 
 
-def _least_squares(
-    rows: Sequence[Sequence[Decimal]], wanted: Sequence[Decimal], weight: Decimal
-) -> list[Decimal]:
-    """What makes the sum of squares least, of the errors and, times `weight`, of itself."""
-    columns = list(zip(*rows, strict=True))
-    size = len(columns)
-    matrix = [[_dot(a, b) for b in columns[: i + 1]] for i, a in enumerate(columns)]
-    for i in range(size):
-        matrix[i][i] += weight
-    lower = _cholesky(matrix)
-    return _solved(lower, [_dot(column, wanted) for column in columns])
+def _products(columns: Sequence[Sequence[Decimal]]) -> list[list[Decimal]]:
+    """Of each column with those up to itself."""
+    return [[_dot(a, b) for b in columns[: i + 1]] for i, a in enumerate(columns)]
+
+
+def _products_of_all(columns: Sequence[Sequence[Decimal]]) -> list[list[Decimal]]:
+    """The same where columns are 1, and cosines and sines of all multiples of an angle: a product
+    of two is half a sum of two multiples', so sums of each multiple are all that it takes.
+    """
+    cosines, sines = columns[1::2], columns[2::2]
+    zero = Decimal(0)
+    cos = [Decimal(len(columns[0])), *(sum(c, zero) for c in cosines)]
+    sin = [zero, *(sum(s, zero) for s in sines)]
+    for c, s in zip(cosines, sines, strict=True):  # of the last multiple and this one together
+        cos.append(_dot(cosines[-1], c) - _dot(sines[-1], s))
+        sin.append(_dot(sines[-1], c) + _dot(cosines[-1], s))
+    found = [cos[:1]]
+    for j in range(1, len(cosines) + 1):
+        of_cos, of_sin = [cos[j]], [sin[j]]
+        for k in range(1, j + 1):
+            of_cos += (cos[j - k] + cos[j + k]) / 2, (sin[j + k] - sin[j - k]) / 2
+            of_sin += (sin[j + k] + sin[j - k]) / 2, (cos[j - k] - cos[j + k]) / 2
+        found += [of_cos[:-1], of_sin]
+    return found
 
 
 def _cholesky(matrix: list[list[Decimal]]) -> list[list[Decimal]]:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, MutableSequence, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.node import Draw, Node, Shape, base_of, broadcast_pattern
@@ -59,7 +59,19 @@ class Program:
         **attrs: Any,
     ) -> int:
         """The id of the node that is this operation at this party, made if it is new."""
-        pairs = tuple(sorted(attrs.items())) if attrs else ()
+        return self.made(op, party, args, tuple(sorted(attrs.items())), shape, type, phase)
+
+    def made(
+        self,
+        op: PartyOp,
+        party: int,
+        args: tuple[int, ...],
+        pairs: tuple[tuple[str, Any], ...],
+        shape: Shape,
+        type: Type,
+        phase: Phase,
+    ) -> int:
+        """As `node`, of attributes in order."""
         entry = self.entry if phase else 0
         key = (op, party, args, pairs, shape, type.kind, type.bits, phase, entry)
         found = self._unique.get(key)
@@ -212,14 +224,15 @@ class Program:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+# A frozen dataclass takes several times as long to make: see Node.
+@dataclass(slots=True, eq=False)
 class Value:
     """One value seen from above: who holds a copy (party -> node id), its shape and type."""
 
-    program: Program
-    at: dict[int, int]
-    shape: Shape
-    type: Type
+    program: Final[Program]
+    at: Final[dict[int, int]]
+    shape: Final[Shape]
+    type: Final[Type]
 
     def node_at(self, party: int) -> Node:
         if party not in self.at:
@@ -282,9 +295,10 @@ class Value:
         return apply(ops.AND, (self, other), self.shape, self.type)
 
     def __xor__(self, other: Value) -> Value:
-        for x, y in ((self, other), (other, self)):
-            if y.constant_value() == 0:
-                return _held_by_both(x, y)
+        if other.constant_value() == 0:
+            return _held_by_both(self, other)
+        if self.constant_value() == 0:
+            return _held_by_both(other, self)
         return apply(ops.XOR, (self, other), self.shape, self.type)
 
     def __invert__(self) -> Value:
@@ -397,11 +411,12 @@ def _copied(value: Value) -> Value:
 
 def apply(op: PartyOp, args: Sequence[Value], shape: Shape, type: Type, **attrs: Any) -> Value:
     """`op` at every party that holds all of `args`."""
-    # With few generators: a protocol's bodies come here a million times in a large program.
+    # Without generators: a protocol's bodies come here a million times in a large program.
     program = args[0].program
     holders = sorted(args[0].at)
     for arg in args[1:]:
-        holders = [i for i in holders if i in arg.at]
+        at = arg.at
+        holders = [i for i in holders if i in at]
     if not holders:
         raise PlacementError(f"{op}: no party holds all operands: {[sorted(a.at) for a in args]}")
     if type.kind not in op.makes:
@@ -412,14 +427,19 @@ def apply(op: PartyOp, args: Sequence[Value], shape: Shape, type: Type, **attrs:
                 raise TypeError(f"{op}: {' meets '.join(str(a.type) for a in args)}")
     if op.elementwise:
         args = [a if a.shape == shape else _explicit(a, shape) for a in args]
-    if op.keeps_zero and all(a.constant_value() == 0 for a in args):
-        return program.const(0, shape, type).only(*holders)
-    nodes, at = program.nodes, {}
+    if op.keeps_zero:
+        for arg in args:
+            if arg.constant_value() != 0:
+                break
+        else:
+            return program.const(0, shape, type).only(*holders)
+    pairs = tuple(sorted(attrs.items())) if attrs else ()
+    nodes, made = program.nodes, {}
     for i in holders:
         ids = tuple([a.at[i] for a in args])
         phase = max([nodes[n].phase for n in ids])
-        at[i] = program.node(op, i, ids, shape, type, phase, **attrs)
-    return Value(program, at, shape, type)
+        made[i] = program.made(op, i, ids, pairs, shape, type, phase)
+    return Value(program, made, shape, type)
 
 
 def _explicit(value: Value, shape: Shape) -> Value:

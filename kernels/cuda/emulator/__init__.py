@@ -30,6 +30,9 @@ _COMPILE: tuple[str, ...] = (
     *FLAGS, "-O1", "-fno-strict-aliasing", "-fPIC", "-U_FORTIFY_SOURCE",
     "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error",
 )  # fmt: skip
+# The emulator's own code states what must be aligned. A trap between products would keep them from
+# being made as vectors, and they are most of the time.
+_FAST = ("-O3", "-fno-sanitize=alignment")
 # All that stands in for a GPU, which each source includes some of; and its own code, which each
 # source is linked with.
 _COMMON = Source("emulator", '#include "kernels/cuda/emulator/hopper.cuh"\n', ())
@@ -87,7 +90,7 @@ class EmulatorRunner:
         """What sources have in common, compiled once: it would be half of what each is."""
         path = self._path(_BODIES)
         if not path.exists():
-            self._make(_BODIES.text, path, "-O3", "-shared", f"-Wl,-soname,{path.name}")
+            self._make(_BODIES.text, path, *_FAST, "-shared", f"-Wl,-soname,{path.name}")
         return path
 
     def _precompiled(self) -> Path:

@@ -110,20 +110,29 @@ struct Shared {
   size_t bytes = Launch::now().shared_bytes();
 };
 
-// 16 bytes of shared memory, as factors.
-static inline void read_factors(const Shared& shared, int16_t* to, size_t at) {
+// Where 32 bytes of a line lie in shared memory, 16 side by side.
+struct Line {
+  const int8_t* halves[2];
+};
+
+static inline const int8_t* half_at(const Shared& shared, size_t at) {
   if (at + 16 > shared.bytes) Launch::fail("a matrix of other memory");
-  for (int i = 0; i < 16; ++i) to[i] = shared.start[at + i];
+  return shared.start + at;
 }
 
-// 32 bytes of a line of the matrix that a descriptor tells of.
-static inline void read_line(const Shared& shared, int16_t (&to)[32], uint64_t matrix,
-                             unsigned line) {
+static inline void read_factors(int16_t (&to)[32], const Line& line) {
+  for (int i = 0; i < 32; ++i) to[i] = line.halves[i / 16][i % 16];
+}
+
+// A line of the matrix that a descriptor tells of.
+static inline Line swizzled_line(const Shared& shared, uint64_t matrix, unsigned line) {
   const size_t start = (matrix & 0x3fff) << 4, eight_lines = (matrix >> 32 & 0x3fff) << 4;
-  for (size_t piece = 0; piece < 32; piece += 16) {
-    const size_t at = start + line / 8 * eight_lines + line % 8 * 64 + piece;
-    read_factors(shared, to + piece, at ^ (at >> 7 & 3) << 4);
+  Line found;
+  for (size_t half = 0; half < 2; ++half) {
+    const size_t at = start + line / 8 * eight_lines + line % 8 * 64 + 16 * half;
+    found.halves[half] = half_at(shared, at ^ (at >> 7 & 3) << 4);
   }
+  return found;
 }
 
 // As matrix_at, but of core matrices of 8 lines of 16 bytes.
@@ -138,14 +147,15 @@ uint64_t core_matrices_at(SharedAddress address, int next_half, int next_lines) 
          static_cast<uint64_t>(next_lines >> 4) << 32;
 }
 
-static inline void read_core_matrices(const Shared& shared, int16_t (&to)[32], uint64_t matrix,
-                                      unsigned line) {
-  const size_t start = (matrix & 0x3fff) << 4, half = (matrix >> 16 & 0x3fff) << 4;
+static inline Line line_of_core_matrices(const Shared& shared, uint64_t matrix, unsigned line) {
+  const size_t start = (matrix & 0x3fff) << 4, next_half = (matrix >> 16 & 0x3fff) << 4;
   const size_t eight_lines = (matrix >> 32 & 0x3fff) << 4;
-  for (size_t piece = 0; piece < 2; ++piece) {
-    const size_t at = start + piece * half + line / 8 * eight_lines + line % 8 * 16;
-    read_factors(shared, to + 16 * piece, at);
+  Line found;
+  for (size_t half = 0; half < 2; ++half) {
+    const size_t at = start + half * next_half + line / 8 * eight_lines + line % 8 * 16;
+    found.halves[half] = half_at(shared, at);
   }
+  return found;
 }
 
 void begin_products() { Launch::now().fiber().may_multiply = true; }
@@ -197,18 +207,18 @@ VEIL_BY_PROCESSOR static void make_product(const LateProduct& product, unsigned 
     read_held(rows, product.held);
   } else {
     for (unsigned half = 0; half < 2; ++half)
-      read_line(shared, rows[half], product.a, row + 8 * half);
+      read_factors(rows[half], swizzled_line(shared, product.a, row + 8 * half));
   }
+  const bool is_swizzled = product.b >> 62 == kSwizzle64;
+  const bool add_nothing = are_zero(rows[0]) && are_zero(rows[1]);
   for (unsigned i = 0; i < product.count / 4; ++i) {
     for (unsigned next = 0; next < 2; ++next) {
       const unsigned across = column + i * 8 + next;
-      if (product.b >> 62 == kSwizzle64) {
-        read_line(shared, lines[next], product.b, across);
-      } else {
-        read_core_matrices(shared, lines[next], product.b, across);
-      }
+      const Line line = is_swizzled ? swizzled_line(shared, product.b, across)
+                                    : line_of_core_matrices(shared, product.b, across);
+      if (!add_nothing) read_factors(lines[next], line);
     }
-    add_dots(&product.sums[i * 4], rows[0], rows[1], lines[0], lines[1]);
+    if (!add_nothing) add_dots(&product.sums[i * 4], rows[0], rows[1], lines[0], lines[1]);
   }
 }
 

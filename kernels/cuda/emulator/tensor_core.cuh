@@ -47,6 +47,14 @@ inline void widen(int16_t* to, uint32_t bytes) {
   for (unsigned i = 0; i < 4; ++i) to[i] = static_cast<int8_t>(bytes >> 8 * i);
 }
 
+// Whether factors are all zero, as the rows and columns are that fill up a tile.
+inline bool are_zero(const int16_t (&factors)[32]) {
+  uint64_t words[8], bits = 0;
+  std::memcpy(words, factors, sizeof words);
+  for (const uint64_t word : words) bits |= word;
+  return bits == 0;
+}
+
 // Adds products of rows and columns: sums[2 i + j] is that of row i and column j. The one place
 // where the emulator spends its time.
 inline void add_dots(int32_t* sums, const int16_t (&row)[32], const int16_t (&other)[32],

@@ -8,7 +8,7 @@ import pytest
 from veilgraph.compilation.native_products import NativeProducts
 from veilgraph.ir.meaning.integers import Integers, NumpyProducts, Windows, center
 
-NATIVE, REFERENCE = NativeProducts(), NumpyProducts()
+NATIVE, REFERENCE = NativeProducts(least=0), NumpyProducts()
 RINGS = (8, 19, 24, 32, 33, 40, 52, 56, 64)
 
 
@@ -81,3 +81,17 @@ def test_a_depthwise_convolution() -> None:
     x, w = numbers(generator, (1, 17, 9, 9), 40), numbers(generator, (17, 1, 3, 3), 40)
     found = NATIVE.conv(x, w, windows, 17, 40)
     assert_alike(found, REFERENCE.conv(x, w, windows, 17, 40), 40)
+
+
+@pytest.mark.parametrize("least", [59, 60, 61])
+def test_small_products_have_the_same_bits(least: int) -> None:
+    """Of 60 products of two numbers, where a kernel is for so many, or for more."""
+    generator, products = np.random.default_rng(7), NativeProducts(least=least)
+    x, w = numbers(generator, (3, 5), 40), numbers(generator, (5, 4), 40)
+    assert_alike(products.matmul(x, w, 40), REFERENCE.matmul(x, w, 40), 40)
+    image, kernel = numbers(generator, (1, 1, 4, 6), 40), numbers(generator, (1, 1, 1, 1), 40)
+    windows = Windows((1, 1), (1, 1), (0, 0), (0, 0), (1, 1))
+    kernels = np.concatenate([kernel] * 2), np.concatenate([kernel] * 3)
+    for each in kernels:
+        found = products.conv(image, each, windows, 1, 40)
+        assert_alike(found, REFERENCE.conv(image, each, windows, 1, 40), 40)

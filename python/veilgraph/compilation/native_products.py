@@ -31,13 +31,15 @@ ROOM = 1 << 20  # bytes, beyond buffers
 
 @dataclass(frozen=True)
 class NativeProducts:
-    """See `Products`. What the kernels do not take is left to NumPy.
+    """See `Products`. What the kernels do not take is left to NumPy, and what is small.
 
     Attributes:
         threads: that a product may use.
+        least: products of two numbers that a call of a kernel is for, which takes a millisecond.
     """
 
     threads: int = 1
+    least: int = 1 << 18
     _reference: NumpyProducts = field(default_factory=NumpyProducts)
 
     def matmul(self, x: Integers, w: Integers, ring_bits: int) -> Integers:
@@ -45,6 +47,8 @@ class NativeProducts:
             return self._reference.matmul(x, w, ring_bits)
         batch = np.broadcast_shapes(x.shape[:-2], w.shape[:-2])
         shape = (*batch, x.shape[-2], w.shape[-1])
+        if prod(shape) * x.shape[-1] < self.least:
+            return self._reference.matmul(x, w, ring_bits)
         if w.ndim == 2:  # one matrix for all rows
             flat = [x.reshape(1, -1, x.shape[-1]), w[None]]
         else:
@@ -59,6 +63,8 @@ class NativeProducts:
         if x.ndim != 4 or 0 in (x.size, w.size):
             return self._reference.conv(x, w, windows, groups, ring_bits)
         positions = windows.over(x[:1, :1]).shape[2:4]
+        if x.shape[0] * prod(positions) * w.size < self.least:
+            return self._reference.conv(x, w, windows, groups, ring_bits)
         extents = (*windows.strides, *windows.pads_low, *windows.dilations)
         params = ConvParams.of([ring_bits, *extents, groups])
         return self._called("conv2d", [x, w], (x.shape[0], w.shape[0], *positions), params)

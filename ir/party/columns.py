@@ -165,6 +165,13 @@ class Columns:
         return np.array(values, np.int32)[self.place] if len(self) else np.zeros(0, np.int32)
 
     @cached_property
+    def kind(self) -> Int32s:
+        """Of each node a number for the kind and the bits of its type."""
+        numbers: dict[tuple[Any, ...], int] = {}
+        kinds = [numbers.setdefault((t.kind, t.bits), len(numbers)) for _, t in self.tensors]
+        return np.array(kinds, np.int32)[self.tensor]
+
+    @cached_property
     def steps(self) -> Int64s:
         """Of each node its elements as kernels count them: of blocks words of 64 bits."""
         each = [prod(shape) * type.per_element for shape, type in self.tensors]

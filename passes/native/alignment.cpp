@@ -14,6 +14,7 @@ namespace {
 // Of messages that are alike the largest takes at least so many sixteenths of a round's time, if
 // they are to be aligned.
 constexpr int64_t kSixteenths[] = {0, 1, 2, 4, 8, 16, 32};
+constexpr size_t kMostTurns = 64;  // until the messages of a layer have settled
 constexpr int64_t kMostBytes = int64_t{1} << 40;  // of a message: sums stay within 63 bits
 
 // Consecutive nodes of one layer.
@@ -91,7 +92,7 @@ class Alignment {
     std::fill(wanted_.begin() + layer.begin, wanted_.begin() + layer.end, 0);
     place_nodes(steps_, live_, wanted_, layer.begin, layer.end, at_);
     std::vector<Position> last(largest.size());
-    for (size_t turn = 0; turn <= largest.size(); ++turn) {
+    for (size_t turn = 0; turn < kMostTurns; ++turn) {
       for (size_t i = layer.begin; i < layer.end; ++i) {
         if (is_sent(i)) last[group_[i]] = std::max(last[group_[i]], at_[i]);
       }
@@ -104,7 +105,7 @@ class Alignment {
       if (settled) return;
       place_nodes(steps_, live_, wanted_, layer.begin, layer.end, at_);
     }
-    // Of two groups each waits for the other: all go as early as they can.
+    // Of two groups each waits for the other, as far as can be seen: all go as early as they can.
     std::fill(wanted_.begin() + layer.begin, wanted_.begin() + layer.end, 0);
     place_nodes(steps_, live_, wanted_, layer.begin, layer.end, at_);
   }

@@ -3,8 +3,8 @@
 A transformer's blocks and a network's stages have the same actions, over other nodes, draws and
 lengths. The **form** of an action says all that its compilation reads, nodes numbered from 0 in the
 order in which the form meets them (passes/native/forms.cpp). Actions of one form share one program;
-its streams, its draws with their keys and its number of elements are each action's own. It is kept
-for later compilations, by all that its form says.
+its streams, its draws with their keys and its number of elements are each action's own. Programs
+are kept for later compilations, by all that their forms say.
 
     before:  fused {%7 = draw 3, %8 = sub %5 %7}    fused {%27 = draw 9, %28 = sub %25 %27}
     after:   one program; streams %5 and %8 with draw 3, streams %25 and %28 with draw 9

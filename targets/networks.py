@@ -35,16 +35,17 @@ class Network:
         carries one message after another.
 
         Args:
-            messages: bytes by round, sender and receiver; negative: no message.
+            messages: rows of round, sender, receiver and bytes, by rounds.
         """
-        parties = messages.shape[1]
+        parties = int(messages[:, 1:3].max(initial=0)) + 1
         ready, free = np.zeros(parties), np.zeros((parties, parties))
-        for sizes in messages:
-            ends = np.maximum(free, ready[:, None]) + sizes / self.bytes_per_second
-            free = np.where(sizes >= 0, ends, free)
-            there = np.where(sizes >= 0, ends + self.round_trip_seconds / 2, 0.0)
-            ready = np.maximum(ready, there.max(axis=0))
-        return float(ready.max(initial=0.0))
+        begins = np.flatnonzero(np.diff(messages[:, 0], prepend=-1))
+        for _, senders, receivers, sizes in (each.T for each in np.split(messages, begins[1:])):
+            ends = np.maximum(free[senders, receivers], ready[senders])
+            ends += sizes / self.bytes_per_second
+            free[senders, receivers] = ends
+            np.maximum.at(ready, receivers, ends + self.round_trip_seconds / 2)
+        return float(ready.max())
 
 
 def network(name: str) -> Network:

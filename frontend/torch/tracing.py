@@ -6,7 +6,7 @@ which says whether the examples, or the code of the model, are at fault.
 PyTorch leaves something out of gradients, which is looked for in what was traced:
 
     with torch.no_grad():                no parameter of `backbone` has a gradient: refused where
-        features = backbone(x)           one asks for it
+        features = backbone(x)           one asks for it, whatever other paths there are
     nn.Embedding(5, 8, padding_idx=0)    row 0 stays as it is: looked up nowhere where it is zero
 """
 
@@ -19,6 +19,7 @@ import logging
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -40,8 +41,13 @@ TORCH = Path(torch.__file__).parent
 BY_DATA = ("data-dependent", "GuardOnDataDependent", "DynamicValueError")
 UNTRAINABLE = (torch.nn.AlphaDropout, torch.nn.FeatureAlphaDropout)
 OUTSIDE = (".numpy()", "numpy.ndarray", "FakeTensor")
-CUT, LOOK_UP = torch.ops.aten.detach.default, torch.ops.aten.embedding.default
-REGION = torch.ops.higher_order.wrap_with_set_grad_enabled
+_ATEN, _REGIONS = torch.ops.aten, torch.ops.higher_order
+LOOK_UP = _ATEN.embedding.default
+# By operator the place of its operand that says whether gradients are scaled by frequency.
+LOOK_UPS = {LOOK_UP: 3, _ATEN.embedding_bag.default: 3, _ATEN.embedding_bag.padding_idx: 3}
+CUTS = frozenset({_ATEN.detach.default, _ATEN.detach_.default, _ATEN.detach_copy.default})
+NO_GRADIENTS, AUTOCAST = _REGIONS.wrap_with_set_grad_enabled, _REGIONS.wrap_with_autocast
+BODIES = {NO_GRADIENTS: 1, AUTOCAST: 4}  # before the operands of a region
 
 
 def as_tensors(examples: Examples | None) -> Tensors | None:
@@ -199,72 +205,116 @@ def _place(error: Exception) -> str:
 def require_gradients(program: ExportedProgram) -> None:
     """UsageError for what a step of a program, as it was traced, would not train as PyTorch does.
 
-    Cuts are there if gradients were enabled while it was traced.
+    Cuts are there if gradients were enabled while it was traced. Of look-ups in tables that ask for
+    no gradient, paddings are forgotten.
     """
-    asking = {
-        spec.arg.name: spec.target
-        for spec in program.graph_signature.input_specs
-        if spec.kind is InputKind.PARAMETER and program.state_dict[spec.target].requires_grad
-    }
-    nodes = list(program.graph.nodes)
-    cut = {name for node in nodes if _cuts(node) for name in _leading_to(node)}
-    if found := [target for name, target in asking.items() if name in cut]:
+    found = _Gradients(program)
+    if cut := [name for name in found.asking if name in found.cut]:
         raise UsageError(
-            f"`detach` or `torch.no_grad` cuts the gradient off from {', '.join(found)}.",
+            f"`detach` or `torch.no_grad` cuts off a gradient of {', '.join(cut)}.",
             "Leave it out of the model; call requires_grad_(False) on parameters that are to stay.",
         )
-    for node in nodes:
-        if node.target is LOOK_UP:
-            _require_look_up(program, node)
+    if hidden := [name for name in found.asking if name in found.hidden]:
+        raise UsageError(
+            f"What `torch.autocast` computes of {', '.join(hidden)} is not all seen: torch.export "
+            "forgets where gradients are cut off in it.",
+            "Leave it out of the model; call requires_grad_(False) on parameters that are to stay.",
+        )
+    for node, table in found.look_ups:
+        if table in found.asking:
+            _require_look_up(program, node, table, found.read)
+        elif node.target is LOOK_UP:
+            node.args = node.args[:2]
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a node is computed from.
+
+    Attributes:
+        asking: parameters that ask for gradients.
+        tensor: the parameter or buffer that it is.
+    """
+
+    asking: frozenset[str] = frozenset()
+    tensor: str | None = None
+
+
+class _Gradients:
+    """What a program's graphs say of gradients, those of its regions too.
+
+    Attributes:
+        asking: parameters that ask for gradients.
+        cut: those of them that a gradient is cut off from.
+        hidden: those of them that a region of another precision computes with.
+        look_ups: nodes, and the tensors in which they look up.
+        read: tensors that anything else reads.
+    """
+
+    def __init__(self, program: ExportedProgram) -> None:
+        self.asking: dict[str, None] = {}  # in the model's order
+        self.cut, self.hidden, self.read = set[str](), set[str](), set[str]()
+        self.look_ups: list[tuple[fx.Node, str | None]] = []
+        given = []
+        for spec in program.graph_signature.input_specs:
+            tensor = program.state_dict.get(spec.target) if spec.target else None
+            asks = spec.kind is InputKind.PARAMETER and tensor is not None and tensor.requires_grad
+            if asks:
+                self.asking[str(spec.target)] = None
+            given.append(_Source(frozenset({spec.target} if asks else ()), spec.target))
+        self._follow(program.graph_module, given)
+
+    def _follow(self, module: fx.GraphModule, given: Sequence[_Source]) -> None:
+        known: dict[fx.Node, _Source] = {}
+        places = iter(given)
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                known[node] = next(places)
+                continue
+            before = [known[each] for each in node.all_input_nodes]
+            known[node] = _Source(frozenset().union(*(each.asking for each in before)))
+            if _cuts(node):
+                self.cut |= known[node].asking
+            if node.target is AUTOCAST:
+                self.hidden |= known[node].asking
+            if (body := BODIES.get(node.target)) is not None:
+                inner = getattr(module, node.args[body].target)
+                operands = node.args[body + 1 :]
+                self._follow(inner, [known.get(each, _Source()) for each in operands])
+                continue
+            if node.target in LOOK_UPS:
+                self.look_ups.append((node, known[node.args[0]].tensor))
+                before = [known[each] for each in node.all_input_nodes if each is not node.args[0]]
+            self.read |= {each.tensor for each in before if each.tensor is not None}
 
 
 def _cuts(node: fx.Node) -> bool:
     """Whether no gradient goes through it."""
-    return node.target is CUT or (node.target is REGION and node.args[0] is False)
+    return node.target in CUTS or (node.target is NO_GRADIENTS and node.args[0] is False)
 
 
-def _leading_to(node: fx.Node) -> set[str]:
-    """Names of all nodes that one is computed from."""
-    found, waiting = set[str](), [node]
-    while waiting:
-        for before in waiting.pop().all_input_nodes:
-            if before.name not in found:
-                found.add(before.name)
-                waiting.append(before)
-    return found
+def _require_look_up(program: ExportedProgram, node: fx.Node, table: str, read: set[str]) -> None:
+    """Of a table that asks for gradients.
 
-
-def _require_look_up(program: ExportedProgram, node: fx.Node) -> None:
-    table, _, *others = node.args
-    padding, by_count = (*others, *(-1, False)[len(others) :])[:2]
-    targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs}
-    where = targets.get(table.name) or table.name
-    if by_count:
+    Args:
+        read: what is read otherwise than by looking up.
+    """
+    place = LOOK_UPS[node.target]
+    if len(node.args) > place and node.args[place]:
         raise UsageError(
-            f"`{where}` scales its gradients by how often a row is looked up, which is secret.",
+            f"`{table}` scales its gradients by how often a row is looked up, which is secret.",
             "Leave out scale_grad_by_freq.",
         )
-    if padding < 0:
+    if node.target is not LOOK_UP or len(node.args) < 3 or node.args[2] < 0:
         return
-    rows = program.state_dict.get(where)
-    if rows is None or bool(rows[padding].any()) or not _is_looked_up_alone(program, rows):
+    rows, padding = program.state_dict[table], node.args[2]
+    elsewhere = {program.state_dict[name].data_ptr() for name in read if name in program.state_dict}
+    if bool(rows[padding].any()) or rows.data_ptr() in elsewhere:
         raise UsageError(
-            f"Row {padding} of `{where}` is a padding, which has no gradient, and it is not zero "
+            f"Row {padding} of `{table}` is a padding, which has no gradient, and it is not zero "
             "for good.",
             "Set it to zero, read the table in look-ups alone, or leave out padding_idx.",
         )
-
-
-def _is_looked_up_alone(program: ExportedProgram, rows: torch.Tensor) -> bool:
-    """Whether nothing but look-ups reads a parameter, under any of its names."""
-    named = {
-        spec.arg.name: program.state_dict.get(spec.target)
-        for spec in program.graph_signature.input_specs
-        if spec.target is not None
-    }
-    names = {n for n, x in named.items() if x is not None and x.data_ptr() == rows.data_ptr()}
-    tables = [node for node in program.graph.nodes if node.name in names]
-    return all(user.target is LOOK_UP for table in tables for user in table.users)
 
 
 @contextlib.contextmanager

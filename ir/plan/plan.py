@@ -19,6 +19,7 @@ from veilgraph.ir.plan.tables import (
     FORMAT_VERSION,
     KEPT,
     MESSAGE,
+    MOST_ROUND_BYTES,
     STEP,
     Direction,
     Layer,
@@ -102,16 +103,19 @@ class Plan:
         return max((int(rows["round"].max()) + 1 for rows in tables if len(rows)), default=0)
 
     def messages(self, phase: Phase, entry: int = 0) -> npt.NDArray[np.int64]:
-        """Bytes by round, sender and receiver of one phase of an entry; negative: no message."""
-        parties = len(self.manifest.parties)
-        found = np.full((self.rounds(phase, entry), parties, parties), -1, np.int64)
+        """Messages of one phase of an entry: round, sender, receiver and bytes, by rounds."""
+        found = []
         for number, party in enumerate(self.manifest.parties):
             rows = rows_of(self.programs[party].messages, phase, entry)
             sent = rows[rows["direction"] == Direction.SEND]
-            places = (sent["round"], number, sent["peer"])
-            found[places] = 0
-            np.add.at(found, places, sent["bytes"].astype(np.int64))
-        return found
+            sizes = np.minimum(sent["bytes"], MOST_ROUND_BYTES)  # of a file that nobody has checked
+            columns = (sent["round"], np.full(len(sent), number), sent["peer"], sizes)
+            found.append(np.column_stack([column.astype(np.int64) for column in columns]))
+        pieces = np.concatenate(found)
+        links, message = np.unique(pieces[:, :3], axis=0, return_inverse=True)
+        sizes = np.zeros(len(links), np.int64)
+        np.add.at(sizes, message.ravel(), pieces[:, 3])
+        return np.column_stack([links, sizes])
 
     def sent_bytes(self, phase: Phase, entry: int = 0) -> dict[str, int]:
         """Payload by link, as {"alice->bob": bytes}, of one phase of an entry."""

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "passes/native/facts.h"
 
@@ -14,8 +15,12 @@ namespace {
 // Of messages that are alike the largest takes at least so many sixteenths of a round's time, if
 // they are to be aligned.
 constexpr int64_t kSixteenths[] = {0, 1, 2, 4, 8, 16, 32};
-constexpr size_t kMostTurns = 64;  // until the messages of a layer have settled
 constexpr int64_t kMostBytes = int64_t{1} << 40;  // of a message: sums stay within 63 bits
+// What bounds the time that a stranger's plan takes: how often each node is looked at, all in all,
+// and the types of a layer whose messages are compared.
+constexpr size_t kMostLooks = 256;
+constexpr size_t kMostKinds = 16;
+constexpr int32_t kAlone = -1;
 
 // Consecutive nodes of one layer.
 struct Layer {
@@ -30,7 +35,7 @@ class Alignment {
       : steps_(steps),
         traffic_(traffic),
         live_(live_nodes(steps.facts, steps.operands)),
-        group_(steps.facts.size(), 0),
+        group_(steps.facts.size(), kAlone),
         wanted_(steps.facts.size(), 0),
         at_(steps.facts.size(), 0) {
     const auto layers = traffic.layers;
@@ -45,8 +50,11 @@ class Alignment {
     place_nodes(steps_, live_, wanted_, 0, at_.size(), at_);
     std::vector<Position> best = wanted_;
     int64_t least = price();
+    int64_t before = -1;
     for (const int64_t share : kSixteenths) {
-      for (const Layer& layer : layers_) place(layer, traffic_.round_bytes * share / 16);
+      const int64_t smallest = traffic_.round_bytes * share / 16;
+      if (smallest == std::exchange(before, smallest)) continue;
+      for (const Layer& layer : layers_) place(layer, smallest);
       const int64_t own = price();
       if (own >= least) continue;
       least = own;
@@ -56,7 +64,10 @@ class Alignment {
   }
 
  private:
-  bool is_sent(size_t node) const { return live_[node] && (steps_.facts[node] & kSend) != 0; }
+  // In a phase of a run: setup is once.
+  bool is_sent(size_t node) const {
+    return live_[node] && (steps_.facts[node] & kSend) != 0 && steps_.stages[node] != 0;
+  }
   int64_t bytes_of(size_t node) const { return std::min(traffic_.bytes[node], kMostBytes); }
 
   // Alike are messages of a stage and a type that wait for as many of that type in their layer.
@@ -65,8 +76,9 @@ class Alignment {
     for (size_t i = begin; i < end; ++i) {
       if (is_sent(i)) kinds.insert(traffic_.kinds[i]);
     }
+    if (kinds.size() > kMostKinds) kinds.clear();
     std::vector<int64_t> largest;
-    std::map<std::tuple<int32_t, int32_t, int32_t>, size_t> groups;
+    std::map<std::tuple<int32_t, int32_t, int32_t>, int32_t> groups;
     std::vector<int32_t> waits(end - begin);
     for (const int32_t kind : kinds) {
       for (size_t i = begin; i < end; ++i) {
@@ -78,7 +90,8 @@ class Alignment {
         }
         if (!is_sent(i) || traffic_.kinds[i] != kind) continue;
         const std::tuple key(steps_.stages[i], kind, own++);
-        group_[i] = groups.try_emplace(key, groups.size()).first->second;
+        const auto next = static_cast<int32_t>(groups.size());
+        group_[i] = groups.try_emplace(key, next).first->second;
         largest.resize(groups.size());
         largest[group_[i]] = std::max(largest[group_[i]], bytes_of(i));
       }
@@ -87,43 +100,53 @@ class Alignment {
   }
 
   // Aligns what has a message of at least so many bytes.
-  void place(const Layer& layer, int64_t least) {
+  void place(const Layer& layer, int64_t smallest) {
     const std::vector<int64_t>& largest = layer.largest;
-    std::fill(wanted_.begin() + layer.begin, wanted_.begin() + layer.end, 0);
-    place_nodes(steps_, live_, wanted_, layer.begin, layer.end, at_);
+    place_early(layer);
     std::vector<Position> last(largest.size());
-    for (size_t turn = 0; turn < kMostTurns; ++turn) {
+    while (looks_ < kMostLooks * at_.size()) {
       for (size_t i = layer.begin; i < layer.end; ++i) {
-        if (is_sent(i)) last[group_[i]] = std::max(last[group_[i]], at_[i]);
+        if (group_[i] != kAlone) last[group_[i]] = std::max(last[group_[i]], at_[i]);
       }
       bool settled = true;
       for (size_t i = layer.begin; i < layer.end; ++i) {
-        if (!is_sent(i) || largest[group_[i]] < least) continue;
+        if (group_[i] == kAlone || largest[group_[i]] < smallest) continue;
         settled = settled && at_[i] == last[group_[i]];
         wanted_[i] = last[group_[i]];
       }
       if (settled) return;
+      looks_ += layer.end - layer.begin;
       place_nodes(steps_, live_, wanted_, layer.begin, layer.end, at_);
     }
-    // Of two groups each waits for the other, as far as can be seen: all go as early as they can.
+    place_early(layer);  // of two groups each waits for the other, as far as can be seen
+  }
+
+  void place_early(const Layer& layer) {
     std::fill(wanted_.begin() + layer.begin, wanted_.begin() + layer.end, 0);
     place_nodes(steps_, live_, wanted_, layer.begin, layer.end, at_);
   }
 
   // Bytes: each round's busiest link, and what a link carries in the rounds' own time.
   int64_t price() const {
-    std::map<Position, std::vector<int64_t>> rounds;
-    const int32_t parties = 1 + *std::max_element(traffic_.parties.begin(), traffic_.parties.end());
+    std::vector<std::tuple<Position, int32_t, int32_t, int64_t>> sent;
     for (size_t i = 0; i < at_.size(); ++i) {
-      if (!is_sent(i) || steps_.stages[i] == 0) continue;
-      std::vector<int64_t>& links = rounds[at_[i]];
-      links.resize(static_cast<size_t>(parties) * parties);
+      if (!is_sent(i)) continue;
       const int32_t sender = traffic_.parties[steps_.operands.of(i)[0]];
-      links[sender * parties + traffic_.parties[i]] += bytes_of(i);
+      sent.emplace_back(at_[i], sender, traffic_.parties[i], bytes_of(i));
     }
-    int64_t total = 0;
-    for (const auto& [round, links] : rounds) {
-      total += traffic_.round_bytes + *std::max_element(links.begin(), links.end());
+    std::sort(sent.begin(), sent.end());
+    int64_t total = 0, busiest = 0, own = 0;
+    for (size_t i = 0; i < sent.size(); ++i) {
+      const auto& [place, sender, receiver, bytes] = sent[i];
+      const bool last = i + 1 == sent.size();
+      own += bytes;
+      busiest = std::max(busiest, own);
+      const bool ends_round = last || std::get<0>(sent[i + 1]) != place;
+      if (ends_round) total += traffic_.round_bytes + std::exchange(busiest, 0);
+      if (ends_round || std::get<1>(sent[i + 1]) != sender ||
+          std::get<2>(sent[i + 1]) != receiver) {
+        own = 0;
+      }
     }
     return total;
   }
@@ -132,9 +155,10 @@ class Alignment {
   const Traffic& traffic_;
   std::vector<uint8_t> live_;
   std::vector<Layer> layers_;
-  std::vector<size_t> group_;     // of each message that it is alike with, in its layer
+  std::vector<int32_t> group_;    // of each message of those alike in its layer, or kAlone
   std::vector<Position> wanted_;  // of each message: it isn't there before
   std::vector<Position> at_;
+  size_t looks_ = 0;  // at nodes, to settle layers
 };
 
 }  // namespace

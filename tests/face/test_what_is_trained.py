@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -118,21 +119,43 @@ def test_parameters_may_begin_next_to_zero() -> None:
     assert np.abs(found.parameters["last.bias"] - wanted).mean() < 0.05 * moved
 
 
+def without_gradients(backbone: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return backbone(x)  # type: ignore[no-any-return]
+
+
+def in_a_region(backbone: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """torch.export keeps the region, and forgets that there are no gradients in it."""
+    with torch.autocast("cpu", enabled=False):
+        return without_gradients(backbone, x)
+
+
+def cut_in_part(backbone: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    hidden = backbone(x)
+    return hidden - hidden.detach().amax()  # type: ignore[no-any-return]
+
+
+Look = Callable[[nn.Module, torch.Tensor], torch.Tensor]
+CUTS: dict[str, Look] = {
+    "detach": lambda backbone, x: backbone(x).detach(),
+    "detach_": lambda backbone, x: (backbone(x) * 2).detach_(),
+    "no_grad": without_gradients,
+    "one path": cut_in_part,
+    "autocast": in_a_region,
+}
+
+
 class Cut(nn.Module):
     """A backbone from which a gradient is cut off, one way or the other."""
 
-    def __init__(self, within: bool) -> None:
+    def __init__(self, way: str) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.within = within
+        self.way = way
         self.backbone, self.last = nn.Linear(8, 8), nn.Linear(32, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.within:
-            with torch.no_grad():
-                hidden = self.backbone(x)
-        else:
-            hidden = self.backbone(x).detach()
+        hidden = CUTS[self.way](self.backbone, x)
         return self.last(torch.relu(hidden).flatten(1))  # type: ignore[no-any-return]
 
 
@@ -160,19 +183,54 @@ COUNTED = {"numbers": NUMBERS, "labels": (NUMBERS == 0).sum(1).clip(0, 2)}
 OPTIONS: dict[str, Any] = {"loss": "cross_entropy", "batch": BATCH, "rate": 0.5, "steps": STEPS}
 
 
-@pytest.mark.parametrize("within", [False, True])
-def test_a_gradient_that_is_cut_off_is_refused(within: bool) -> None:
-    told = r"cuts the gradient off from backbone\.weight, backbone\.bias"
+@pytest.mark.parametrize("way", CUTS)
+def test_a_gradient_that_is_cut_off_is_refused(way: str) -> None:
+    told = r"`.*(cuts off a gradient|computes) of backbone\.weight, backbone\.bias"
     with pytest.raises(UsageError, match=told):
-        veilgraph.compile_training(Cut(within).train(), DATA, **OPTIONS)
+        veilgraph.compile_training(Cut(way).train(), DATA, **OPTIONS)
 
 
-@pytest.mark.parametrize("within", [False, True])
-def test_what_asks_for_no_gradient_may_be_cut_off(within: bool) -> None:
-    module = Cut(within).train()
+@pytest.mark.parametrize("way", ["detach", "no_grad", "autocast"])
+def test_what_asks_for_no_gradient_may_be_cut_off(way: str) -> None:
+    module = Cut(way).train()
     module.backbone.requires_grad_(False)
     plan, _ = veilgraph.compile_training(module, DATA, **OPTIONS)
     assert Recipe.of(plan.manifest.options).parameters == ("last.weight", "last.bias")
+
+
+class FrozenTable(Padded):
+    """A table that was there before, whose padding is a row like any other."""
+
+    def __init__(self, look_up: Look) -> None:
+        super().__init__()
+        self.look_up = look_up
+        self.table.weight.data[0] = 1.0
+        self.table.requires_grad_(False)
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        found = self.look_up(self.table, numbers.long())
+        return self.last(found.sum(1))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("look_up", [nn.Module.__call__, without_gradients, in_a_region])
+def test_a_frozen_row_that_pads_is_looked_up(look_up: Look) -> None:
+    plan, weights = veilgraph.compile_training(
+        FrozenTable(look_up).train(), COUNTED, reveal={"parameters": "alice"}, **OPTIONS
+    )
+    found = veilgraph.simulate_training(plan, weights, COUNTED, rate=0.5, steps=STEPS)
+    module = FrozenTable(look_up).train()
+    trained_in_float(module)
+    last = module.last.weight.detach().numpy()
+    np.testing.assert_allclose(found.parameters["last.weight"], last, atol=0.05)
+
+
+def trained_in_float(module: nn.Module) -> None:
+    optimizer = torch.optim.SGD((p for p in module.parameters() if p.requires_grad), 0.5)
+    for order in islice(orders(len(NUMBERS), BATCH, 0), STEPS):
+        optimizer.zero_grad()
+        z = module(torch.from_numpy(NUMBERS[order]))
+        functional.cross_entropy(z, torch.from_numpy(COUNTED["labels"][order])).backward()
+        optimizer.step()
 
 
 def test_a_row_that_pads_stays_zero() -> None:
@@ -181,12 +239,7 @@ def test_a_row_that_pads_stays_zero() -> None:
     )
     found = veilgraph.simulate_training(plan, weights, COUNTED, rate=0.5, steps=STEPS)
     module = Padded().train()
-    optimizer = torch.optim.SGD(module.parameters(), 0.5)
-    for order in islice(orders(len(NUMBERS), BATCH, 0), STEPS):
-        optimizer.zero_grad()
-        z = module(torch.from_numpy(NUMBERS[order]))
-        functional.cross_entropy(z, torch.from_numpy(COUNTED["labels"][order])).backward()
-        optimizer.step()
+    trained_in_float(module)
     table = found.parameters["table.weight"]
     assert not table[0].any()
     np.testing.assert_allclose(table, module.table.weight.detach().numpy(), atol=0.05)
@@ -197,11 +250,25 @@ def test_a_row_that_pads_and_is_not_zero_is_refused() -> None:
     module.table.weight.data[0] = 1.0
     with pytest.raises(UsageError, match=r"Row 0 of `table\.weight` is a padding"):
         veilgraph.compile_training(module, COUNTED, **OPTIONS)
+
+
+def test_a_row_that_pads_and_is_read_otherwise_is_refused() -> None:
     with pytest.raises(UsageError, match=r"Row 0 of `table\.weight` is a padding"):
         veilgraph.compile_training(Tied().train(), COUNTED, **OPTIONS)
 
 
+class Bag(Padded):
+    def __init__(self) -> None:
+        super().__init__()
+        self.bag = nn.EmbeddingBag(5, 8, mode="sum", scale_grad_by_freq=True)
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        return self.last(self.bag(numbers.long()))  # type: ignore[no-any-return]
+
+
 def test_gradients_by_count_are_refused() -> None:
+    with pytest.raises(UsageError, match="how often a row is looked up"):
+        veilgraph.compile_training(Bag().train(), COUNTED, **OPTIONS)
     module = Padded().train()
     module.table = nn.Embedding(5, 8, scale_grad_by_freq=True)
     with pytest.raises(UsageError, match="how often a row is looked up"):

@@ -11,12 +11,9 @@ from veilgraph.targets.networks import Network
 LINK = Network("a test's", bytes_per_second=100.0, round_trip_seconds=2.0)
 
 
-def sent(rounds: list[dict[tuple[int, int], int]], parties: int = 3) -> npt.NDArray[np.int64]:
-    found = np.full((len(rounds), parties, parties), -1, np.int64)
-    for number, messages in enumerate(rounds):
-        for link, size in messages.items():
-            found[number][link] = size
-    return found
+def sent(rounds: list[dict[tuple[int, int], int]]) -> npt.NDArray[np.int64]:
+    rows = [(n, *link, size) for n, each in enumerate(rounds) for link, size in each.items()]
+    return np.array(rows, np.int64).reshape(-1, 4)
 
 
 @pytest.mark.parametrize(
@@ -40,4 +37,4 @@ def test_messages_are_delivered(rounds: list[dict[tuple[int, int], int]], second
 
 def test_two_parties_in_turn_take_half_a_round_trip_each() -> None:
     turns = [{(i % 2, 1 - i % 2): 50} for i in range(10)]
-    assert LINK.delivered(sent(turns, parties=2)) == pytest.approx(10 * (1 + 0.5))
+    assert LINK.delivered(sent(turns)) == pytest.approx(10 * (1 + 0.5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import numpy as np
 import pytest
@@ -88,6 +89,30 @@ def test_two_that_wait_for_each_other_go_early() -> None:
     schedule = batch_rounds(p, round_bytes=1)
     found = rounds(schedule, [v.at[i] for v, i in ((first, 1), (then, 0), (other, 1), (last, 0))])
     assert found == [0, 1, 0, 1]
+
+
+def test_a_layer_of_more_types_than_are_compared_goes_early() -> None:
+    p, sends = exchange()
+    z = p.source("input", "z", 0, (ELEMENTS,), LARGE)
+    for bits in range(9, 9 + 16):
+        p.output(p.send(z.mod(bits), 0, 1).only(1), 1, f"z{bits}", 0)
+    assert rounds(batch_rounds(p, round_bytes=1), sends) == [0, 0, 1]
+
+
+def test_chains_that_wait_for_each_other_take_no_time() -> None:
+    """5,000 messages of random types, back and forth: what a stranger may write."""
+    p = Program(("alice", "bob"))
+    choices = random.Random(1)
+    chains = [p.source("input", f"x{i}", 0, (1,), LARGE) for i in range(5)]
+    for n in range(1000):
+        for i, x in enumerate(chains):
+            sent = p.send(x.mod(choices.choice((8, 16, 32))), n % 2, 1 - n % 2)
+            chains[i] = sent.mod(32).only(1 - n % 2)
+    for i, x in enumerate(chains):
+        p.output(x, 0, f"y{i}", 0)
+    began = time.process_time()
+    assert batch_rounds(p, round_bytes=1).rounds[Phase.ONLINE] >= 1000
+    assert time.process_time() - began < 5
 
 
 @settings(max_examples=80, deadline=None)

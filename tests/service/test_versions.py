@@ -1,8 +1,9 @@
 """What parties, clients and files state of themselves, and that the page of upgrades has it.
 
 Plans in kept/ were compiled by earlier commits, of y = x @ w with w = linspace(-1, 1, 12) of shape
-(4, 3), for the client `patient`: format6.plan by f6c0b59~1, format7-early.plan by f6c0b59, and
-format7.plan by 69bba24. Add one when a number of the page changes; take none away.
+(4, 3), for the client `patient`: format6.plan by f6c0b59~1, format7-early.plan by f6c0b59,
+lowering1.plan by 69bba24, and format7.plan by 9e41d13. Add one when a number of the page changes;
+take none away.
 """
 
 from __future__ import annotations
@@ -54,6 +55,15 @@ def test_a_plan_from_before_its_format_was_final_is_refused() -> None:
     """Between commits of one unreleased version a format grew under its number."""
     with pytest.raises(UsageError, match="a Given has not the fields of one"):
         veilgraph.Plan.load(KEPT / "format7-early.plan")
+
+
+def test_a_plan_of_an_earlier_lowering_is_read_and_not_verified() -> None:
+    plan = veilgraph.Plan.load(KEPT / "lowering1.plan")
+    with pytest.raises(SecurityAbort, match=f"of lowering 1, .* lowering {LOWERING_VERSION}"):
+        verify(plan)
+    x = np.array([[0.5, -0.25, 1, 0]], np.float32)
+    y = veilgraph.simulate(plan, {"w": KEPT_W}, {"x": x}).outputs["y"]
+    np.testing.assert_allclose(y, x @ KEPT_W, atol=0.01)
 
 
 def test_a_plan_of_these_versions_is_verified_and_runs() -> None:

@@ -60,15 +60,15 @@ class Mutant(Program):
     def __init__(self, parties: Sequence[str]) -> None:
         super().__init__(parties)
         self.asked = self.sent = 0
-        self.made: dict[tuple[Any, ...], Value] = {}
+        self.drawn: dict[tuple[Any, ...], Value] = {}
 
     def draw(self, holders: Iterable[int], shape: Shape, type: Type) -> Value:
         own, number, self.asked = frozenset(holders), self.asked, self.asked + 1
         key = own, shape, type, self.phase
         if number == self.target and self.fault.startswith(("known", *DRAWS)):
-            return self._spoilt(own, shape, type, self.made.get(key))
+            return self._spoilt(own, shape, type, self.drawn.get(key))
         made = super().draw(own, shape, type)
-        self.made.setdefault(key, made)
+        self.drawn.setdefault(key, made)
         return made
 
     def _spoilt(self, own: frozenset[int], shape: Shape, type: Type, before: Value | None) -> Value:
@@ -105,7 +105,7 @@ class Mutant(Program):
         """The value less the draws that were added to it."""
         ((party, node),) = value.at.items()
         for term in Sums(self).of(node).terms:
-            mask = next((v for v in self.made.values() if self._is_draw(v, party, term)), None)
+            mask = next((v for v in self.drawn.values() if self._is_draw(v, party, term)), None)
             if mask is None or (mask.shape, mask.type) != (value.shape, value.type):
                 continue
             value = value ^ mask if value.type.kind is Kind.PLANES else value - mask

@@ -9,9 +9,9 @@ one round they load all links the same, for at most a round a layer more.
     early:     round 0: a->b 1 MB    round 1: b->a 1 MB    round 2: ...
     aligned:                         round 1: a->b 1 MB, b->a 1 MB    round 2: ...
 
-The price of a program is its rounds, and in each round its busiest link. Of layers whose messages
-are large enough, by several measures, all are aligned or none; the cheapest choice is taken. It is
-priced in integers, so that all hosts find the same.
+The price of a program is its rounds, and in each round its busiest link. Messages that are large
+enough, by several measures, are all aligned, and the cheapest choice is taken. It is priced in
+integers, so that all hosts find the same.
 """
 
 from __future__ import annotations

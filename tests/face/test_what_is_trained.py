@@ -23,6 +23,10 @@ GENERATOR = np.random.default_rng(1)
 X = GENERATOR.standard_normal((200, 4, 8)).astype(np.float32)
 LABELS = (X.sum((1, 2)) > 0).astype(int) + (X[:, 0, 0] > 1)
 DATA = {"x": X, "labels": LABELS}
+NUMBERS = GENERATOR.integers(0, 5, (200, 4)).astype(np.float32)
+COUNTED = {"numbers": NUMBERS, "labels": (NUMBERS == 0).sum(1).clip(0, 2)}
+OPTIONS: dict[str, Any] = {"loss": "cross_entropy", "batch": BATCH, "rate": RATE, "steps": STEPS}
+FAST = {**OPTIONS, "rate": 0.5}
 
 
 class Attention(nn.Module):
@@ -56,13 +60,16 @@ class Fixed(nn.Module):
         return self.last(hidden.flatten(1))  # type: ignore[no-any-return]
 
 
-def trained_by_torch(module: nn.Module, momentum: float = 0.9) -> dict[str, np.ndarray]:
+def trained_by_torch(
+    module: nn.Module, data: dict[str, Any] = DATA, rate: float = RATE, momentum: float = 0.0
+) -> dict[str, np.ndarray]:
+    """The parameters after as many steps, on the same rows."""
     taken = [each for each in module.parameters() if each.requires_grad]
-    optimizer = torch.optim.SGD(taken, RATE, momentum=momentum)
-    for order in islice(orders(len(X), BATCH, 0), STEPS):
+    optimizer = torch.optim.SGD(taken, rate, momentum=momentum)
+    given, labels = map(torch.from_numpy, data.values())
+    for order in islice(orders(len(given), BATCH, 0), STEPS):
         optimizer.zero_grad()
-        found = module(torch.from_numpy(X[order]))
-        functional.cross_entropy(found, torch.from_numpy(LABELS[order])).backward()
+        functional.cross_entropy(module(given[order]), labels[order]).backward()
         optimizer.step()
     return {name: tensor.detach().numpy() for name, tensor in module.named_parameters()}
 
@@ -82,17 +89,14 @@ def test_parameters_alone_are_trained(
     plan, weights = veilgraph.compile_training(
         module().train(),
         DATA,
-        loss="cross_entropy",
-        batch=BATCH,
         optimizer=veilgraph.SGD(momentum=0.9),
-        rate=RATE,
-        steps=STEPS,
+        **OPTIONS,
         **SUITES[suite],
         owners={"labels": "bob"},
         reveal={"parameters": "alice"},
     )
     found = veilgraph.simulate_training(plan, weights, DATA, rate=RATE, steps=STEPS)
-    wanted = trained_by_torch(module())
+    wanted = trained_by_torch(module(), momentum=0.9)
     assert found.parameters.keys() == trained
     for name in trained:
         assert np.abs(found.parameters[name] - wanted[name]).max() < 0.02, name
@@ -106,15 +110,12 @@ def test_parameters_may_begin_next_to_zero() -> None:
     plan, weights = veilgraph.compile_training(
         module,
         DATA,
-        loss="cross_entropy",
-        batch=BATCH,
-        rate=RATE,
-        steps=STEPS,
+        **OPTIONS,
         owners={"labels": "bob"},
         reveal={"parameters": "alice"},
     )
     found = veilgraph.simulate_training(plan, weights, DATA, rate=RATE, steps=STEPS)
-    wanted = trained_by_torch(module, momentum=0.0)["last.bias"]
+    wanted = trained_by_torch(module)["last.bias"]
     moved = np.abs(wanted - begun).mean()
     assert np.abs(found.parameters["last.bias"] - wanted).mean() < 0.05 * moved
 
@@ -178,23 +179,18 @@ class Tied(Padded):
         return self.table(numbers.long()).sum(1) @ self.table.weight.t()
 
 
-NUMBERS = GENERATOR.integers(0, 5, (200, 4)).astype(np.float32)
-COUNTED = {"numbers": NUMBERS, "labels": (NUMBERS == 0).sum(1).clip(0, 2)}
-OPTIONS: dict[str, Any] = {"loss": "cross_entropy", "batch": BATCH, "rate": 0.5, "steps": STEPS}
-
-
 @pytest.mark.parametrize("way", CUTS)
 def test_a_gradient_that_is_cut_off_is_refused(way: str) -> None:
     told = r"`.*(cuts off a gradient|computes) of backbone\.weight, backbone\.bias"
     with pytest.raises(UsageError, match=told):
-        veilgraph.compile_training(Cut(way).train(), DATA, **OPTIONS)
+        veilgraph.compile_training(Cut(way).train(), DATA, **FAST)
 
 
 @pytest.mark.parametrize("way", ["detach", "no_grad", "autocast"])
 def test_what_asks_for_no_gradient_may_be_cut_off(way: str) -> None:
     module = Cut(way).train()
     module.backbone.requires_grad_(False)
-    plan, _ = veilgraph.compile_training(module, DATA, **OPTIONS)
+    plan, _ = veilgraph.compile_training(module, DATA, **FAST)
     assert Recipe.of(plan.manifest.options).parameters == ("last.weight", "last.bias")
 
 
@@ -215,46 +211,35 @@ class FrozenTable(Padded):
 @pytest.mark.parametrize("look_up", [nn.Module.__call__, without_gradients, in_a_region])
 def test_a_frozen_row_that_pads_is_looked_up(look_up: Look) -> None:
     plan, weights = veilgraph.compile_training(
-        FrozenTable(look_up).train(), COUNTED, reveal={"parameters": "alice"}, **OPTIONS
+        FrozenTable(look_up).train(), COUNTED, reveal={"parameters": "alice"}, **FAST
     )
-    found = veilgraph.simulate_training(plan, weights, COUNTED, rate=0.5, steps=STEPS)
-    module = FrozenTable(look_up).train()
-    trained_in_float(module)
-    last = module.last.weight.detach().numpy()
-    np.testing.assert_allclose(found.parameters["last.weight"], last, atol=0.05)
-
-
-def trained_in_float(module: nn.Module) -> None:
-    optimizer = torch.optim.SGD((p for p in module.parameters() if p.requires_grad), 0.5)
-    for order in islice(orders(len(NUMBERS), BATCH, 0), STEPS):
-        optimizer.zero_grad()
-        z = module(torch.from_numpy(NUMBERS[order]))
-        functional.cross_entropy(z, torch.from_numpy(COUNTED["labels"][order])).backward()
-        optimizer.step()
+    found = veilgraph.simulate_training(plan, weights, COUNTED, rate=FAST["rate"], steps=STEPS)
+    wanted = trained_by_torch(FrozenTable(look_up).train(), COUNTED, FAST["rate"])
+    last = found.parameters["last.weight"]
+    np.testing.assert_allclose(last, wanted["last.weight"], atol=0.05)
 
 
 def test_a_row_that_pads_stays_zero() -> None:
     plan, weights = veilgraph.compile_training(
-        Padded().train(), COUNTED, reveal={"parameters": "alice"}, **OPTIONS
+        Padded().train(), COUNTED, reveal={"parameters": "alice"}, **FAST
     )
-    found = veilgraph.simulate_training(plan, weights, COUNTED, rate=0.5, steps=STEPS)
-    module = Padded().train()
-    trained_in_float(module)
+    found = veilgraph.simulate_training(plan, weights, COUNTED, rate=FAST["rate"], steps=STEPS)
+    wanted = trained_by_torch(Padded().train(), COUNTED, FAST["rate"])
     table = found.parameters["table.weight"]
     assert not table[0].any()
-    np.testing.assert_allclose(table, module.table.weight.detach().numpy(), atol=0.05)
+    np.testing.assert_allclose(table, wanted["table.weight"], atol=0.05)
 
 
 def test_a_row_that_pads_and_is_not_zero_is_refused() -> None:
     module = Padded().train()
     module.table.weight.data[0] = 1.0
     with pytest.raises(UsageError, match=r"Row 0 of `table\.weight` is a padding"):
-        veilgraph.compile_training(module, COUNTED, **OPTIONS)
+        veilgraph.compile_training(module, COUNTED, **FAST)
 
 
 def test_a_row_that_pads_and_is_read_otherwise_is_refused() -> None:
     with pytest.raises(UsageError, match=r"Row 0 of `table\.weight` is a padding"):
-        veilgraph.compile_training(Tied().train(), COUNTED, **OPTIONS)
+        veilgraph.compile_training(Tied().train(), COUNTED, **FAST)
 
 
 class Bag(Padded):
@@ -268,8 +253,8 @@ class Bag(Padded):
 
 def test_gradients_by_count_are_refused() -> None:
     with pytest.raises(UsageError, match="how often a row is looked up"):
-        veilgraph.compile_training(Bag().train(), COUNTED, **OPTIONS)
+        veilgraph.compile_training(Bag().train(), COUNTED, **FAST)
     module = Padded().train()
     module.table = nn.Embedding(5, 8, scale_grad_by_freq=True)
     with pytest.raises(UsageError, match="how often a row is looked up"):
-        veilgraph.compile_training(module, COUNTED, **OPTIONS)
+        veilgraph.compile_training(module, COUNTED, **FAST)

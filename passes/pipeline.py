@@ -47,7 +47,6 @@ from veilgraph.passes.graph.recognize_activations import RecognizeActivations
 from veilgraph.passes.graph.reveal_as import RevealAs, before, scope
 from veilgraph.passes.graph.scale_columns import ScaleColumns
 from veilgraph.passes.graph.share_comparisons import ShareComparisons
-from veilgraph.passes.party.align_messages import round_bytes_of
 from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.party.expand_protocols import expand_protocols, is_revealed
 from veilgraph.passes.party.prune import prune
@@ -381,9 +380,7 @@ def _expand(program: Program) -> None:
 
 
 def _batch_rounds(program: Program) -> None:
-    options = program.options
-    round_bytes = round_bytes_of(program.target.network, options.goal)
-    program.schedule = batch_rounds(program.expanded.program, round_bytes)
+    program.schedule = batch_rounds(program.expanded.program, program.round_bytes)
     program.level = Level.SCHEDULED
 
 

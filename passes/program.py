@@ -18,6 +18,7 @@ from veilgraph.passes.encode.encode_fixed_point import TARGET_SHARE
 from veilgraph.passes.graph.drop_clips import DroppedClips
 from veilgraph.passes.graph.infer_visibility import Visibility
 from veilgraph.passes.graph.reveal_as import Form
+from veilgraph.passes.party.align_messages import round_bytes_of
 from veilgraph.passes.party.batch_rounds import Schedule
 from veilgraph.passes.party.expand_protocols import Choices, Expanded
 from veilgraph.passes.ranges.calibrate import Ranges
@@ -141,3 +142,8 @@ class Program:
     expanded: Expanded = field(init=False)
     schedule: Schedule = field(init=False)
     questions: list[Questions] = field(init=False)
+
+    @property
+    def round_bytes(self) -> int:
+        """What a link carries in the time of a round, by which messages are put in rounds."""
+        return round_bytes_of(self.target.network, self.options.goal)

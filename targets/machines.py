@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from veilgraph.targets.networks import Network
+
 PLANE_WORK = 8  # times the work of the bytes of words
 
 
@@ -26,6 +28,10 @@ class Machine:
     dealing_bytes_per_second: float
     answering_bytes_per_second: float
     round_seconds: float
+
+    def round_on(self, network: Network) -> float:
+        """Seconds of a round in which nothing is sent."""
+        return network.seconds(1, 0) + self.round_seconds
 
     def multiplying(self, multiply_adds: float, ring_bits: int) -> float:
         """Seconds of so many multiply-adds."""

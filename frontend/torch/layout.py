@@ -270,8 +270,7 @@ def embedding(
     sparse: bool = False,
 ) -> Tensor:
     """The rows of a table at `indices`: one-hot rows times it, for indices that are data."""
-    hot = indices.unsqueeze(-1) == torch.arange(table.shape[0])
-    return hot.float() @ table
+    return _looked_up(table, indices, torch.arange(table.shape[0]))
 
 
 def trained_embedding(
@@ -283,7 +282,12 @@ def trained_embedding(
 ) -> Tensor:
     """The same in training: a row that pads is zero (tracing.py), and has no gradient."""
     numbers = torch.arange(table.shape[0])
-    hot = indices.unsqueeze(-1) == torch.where(numbers == padding_idx, -1, numbers)
+    return _looked_up(table, indices, torch.where(numbers == padding_idx, -1, numbers))
+
+
+def _looked_up(table: Tensor, indices: Tensor, numbers: Tensor) -> Tensor:
+    """The rows that have these numbers; zeros where none has."""
+    hot = indices.unsqueeze(-1) == numbers
     return hot.float() @ table
 
 

@@ -19,7 +19,7 @@ from veilgraph.ir.plan.tables import (
     FORMAT_VERSION,
     KEPT,
     MESSAGE,
-    MOST_ROUND_BYTES,
+    MOST_COUNTED_BYTES,
     STEP,
     Direction,
     Layer,
@@ -108,7 +108,8 @@ class Plan:
         for number, party in enumerate(self.manifest.parties):
             rows = rows_of(self.programs[party].messages, phase, entry)
             sent = rows[rows["direction"] == Direction.SEND]
-            sizes = np.minimum(sent["bytes"], MOST_ROUND_BYTES)  # of a file that nobody has checked
+            # The file may be one that nobody has checked.
+            sizes = np.minimum(sent["bytes"], MOST_COUNTED_BYTES)
             columns = (sent["round"], np.full(len(sent), number), sent["peer"], sizes)
             found.append(np.column_stack([column.astype(np.int64) for column in columns]))
         pieces = np.concatenate(found)

@@ -47,7 +47,8 @@ ONLY_ENTRY = "infer"  # of a plan of one model
 AS_REVEALED = " as revealed"  # behind an output's name: the operation that rounds it
 AS_KEPT = " as kept"  # behind a state's name: what brings its next value into its encoding
 ROUND = 0xFFFF  # in place of a kernel's number: this step is a round
-MOST_ROUND_BYTES = 1 << 40
+# Of a message, and of what a link carries in the time of a round: sums stay within 63 bits.
+MOST_COUNTED_BYTES = 1 << 40
 # A message from here on is large: it has its place in memory while steps still run, it moves
 # meanwhile, and links that have one each work on a thread of their own.
 LARGE_MESSAGE_BYTES = 1 << 20
@@ -340,7 +341,7 @@ class Manifest:
         waits for others.
         """
         stated = self.options.get(ROUND_BYTES)
-        return stated if isinstance(stated, int) and 0 <= stated <= MOST_ROUND_BYTES else 0
+        return stated if isinstance(stated, int) and 0 <= stated <= MOST_COUNTED_BYTES else 0
 
     @property
     def forms(self) -> dict[str, str]:

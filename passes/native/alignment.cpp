@@ -136,19 +136,17 @@ class Alignment {
     }
     std::sort(sent.begin(), sent.end());
     int64_t total = 0, busiest = 0, own = 0;
-    for (size_t i = 0; i < sent.size(); ++i) {
-      const auto& [place, sender, receiver, bytes] = sent[i];
-      const bool last = i + 1 == sent.size();
+    std::tuple<Position, int32_t, int32_t> link{-1, 0, 0};
+    for (const auto& [place, sender, receiver, bytes] : sent) {
+      if (place != std::get<0>(link)) {
+        total += traffic_.round_bytes + std::exchange(busiest, 0);
+      }
+      const std::tuple next(place, sender, receiver);
+      if (std::exchange(link, next) != next) own = 0;
       own += bytes;
       busiest = std::max(busiest, own);
-      const bool ends_round = last || std::get<0>(sent[i + 1]) != place;
-      if (ends_round) total += traffic_.round_bytes + std::exchange(busiest, 0);
-      if (ends_round || std::get<1>(sent[i + 1]) != sender ||
-          std::get<2>(sent[i + 1]) != receiver) {
-        own = 0;
-      }
     }
-    return total;
+    return total + busiest;
   }
 
   const Steps& steps_;

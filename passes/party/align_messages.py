@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.party.columns import Columns
-from veilgraph.ir.plan.tables import MOST_ROUND_BYTES
+from veilgraph.ir.plan.tables import MOST_COUNTED_BYTES
 from veilgraph.passes import _native as native
 from veilgraph.passes.facts import facts_of
 from veilgraph.targets.machines import MACHINE
@@ -32,8 +32,8 @@ def round_bytes_of(network: Network, goal: Goal) -> int:
     """What a link carries in the time of a round, in bytes; 0 where rounds are to be fewest."""
     if goal is Goal.FEWEST_ROUNDS:
         return 0
-    seconds = network.round_trip_seconds / 2 + MACHINE.round_seconds
-    return max(1, int(min(seconds * network.bytes_per_second, MOST_ROUND_BYTES)))
+    carried = MACHINE.round_on(network) * network.bytes_per_second
+    return max(1, int(min(carried, MOST_COUNTED_BYTES)))
 
 
 def align_messages(columns: Columns, round_bytes: int) -> npt.NDArray[np.int64]:

@@ -174,7 +174,7 @@ class ChooseProtocols:
                 kinds.setdefault(node.kind, []).append(i)
         largest = (max(o.own_price for o in each) for each in options)
         round_price = {
-            Goal.AUTO: self.target.network.round_trip_seconds / 2 + MACHINE.round_seconds,
+            Goal.AUTO: MACHINE.round_on(self.target.network),
             Goal.LEAST_BYTES: 1e-6,  # of a byte: it decides between choices that send the same
             Goal.FEWEST_ROUNDS: 1 + sum(largest),
         }[self.goal]

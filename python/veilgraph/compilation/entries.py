@@ -109,8 +109,7 @@ def emit_entries(
         for name, program in zip(names, programs, strict=True)
     ]
     fixed_roles = first.options.protection is Protection.ROLES
-    round_bytes = manifests[0].round_bytes
-    common, schedule = join_entries(entries, first.target, fixed_roles, leader, round_bytes)
+    common, schedule = join_entries(entries, first.target, fixed_roles, leader, first.round_bytes)
     texts = {
         f"{level}.{name}": text
         for name, program in zip(names, programs, strict=True)

@@ -35,7 +35,6 @@ from veilgraph.ir.plan.tables import (
 from veilgraph.ir.secret.types import Secrecy
 from veilgraph.ir.secret.types import Tensor as SecretTensor
 from veilgraph.passes.graph.reveal_as import scope
-from veilgraph.passes.party.align_messages import round_bytes_of
 from veilgraph.passes.party.expand_protocols import givers
 from veilgraph.passes.pipeline import revealed
 from veilgraph.passes.plan.version import LOWERING_VERSION
@@ -95,7 +94,7 @@ def manifest_of(program: Program) -> Manifest:
             LACKS: any(given.flagged for given in program.graph.given.values()),
             "protocols": {op: variant.name for op, variant in chosen.protocols.items()},
             "goal": program.options.goal.value,
-            ROUND_BYTES: round_bytes_of(chosen.network, program.options.goal),
+            ROUND_BYTES: program.round_bytes,
             "prepared": program.options.is_prepared,
             "most_store": program.options.most_store,
             "roles": program.options.roles.value,

@@ -14,7 +14,7 @@ from test_batch_rounds import check_lateness, check_order
 
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.program import Program
-from veilgraph.ir.plan.tables import MOST_ROUND_BYTES, Phase
+from veilgraph.ir.plan.tables import MOST_COUNTED_BYTES, Phase
 from veilgraph.ir.types import words
 from veilgraph.passes._native import align_messages as align
 from veilgraph.passes.party.align_messages import round_bytes_of
@@ -151,7 +151,7 @@ def test_the_fastest_and_slowest_networks_have_a_round() -> None:
     none = network("lan").__class__("none", 1e-9, 0.0)
     endless = network("lan").__class__("endless", 1e300, 1e6)
     assert round_bytes_of(none, Goal.AUTO) == 1
-    assert round_bytes_of(endless, Goal.LEAST_BYTES) == MOST_ROUND_BYTES
+    assert round_bytes_of(endless, Goal.LEAST_BYTES) == MOST_COUNTED_BYTES
 
 
 def test_columns_of_no_program_are_refused() -> None:

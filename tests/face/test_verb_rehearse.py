@@ -38,7 +38,7 @@ def test_it_trains_as_parties_and_torch_do(kind: str) -> None:
     assert found.steps == STEPS
     assert found.parameters.keys() == wanted.keys()
     for name, parameter in wanted.items():
-        assert np.abs(found.parameters[name] - parties.parameters[name]).max() < 0.02
+        assert np.abs(found.parameters[name] - parties.parameters[name]).max() < 0.05
         assert np.abs(found.parameters[name] - parameter).max() < 0.05
     assert found.status() is None
 

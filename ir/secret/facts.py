@@ -37,20 +37,24 @@ class Facts:
         compares: what it compares.
         rounding: how it rounds.
         is_function: whether it is a real function, or a part of one.
+        keeps_ring: whether its result is in the ring of its operands, and the low bits of the one
+            follow from those of the others: so it may be done in a narrower ring.
     """
 
     takes_truncated: bool
     compares: Compares
     rounding: Rounding
     is_function: bool
+    keeps_ring: bool
 
 
-LINEAR = Facts(False, Compares.NOTHING, Rounding.NONE, False)
-GROWING = Facts(True, Compares.NOTHING, Rounding.NONE, False)  # truncating after it costs more
-TRUNCATION = Facts(False, Compares.NOTHING, Rounding.AT_RANDOM, False)
-MAXIMUM = Facts(True, Compares.DIFFERENCE, Rounding.NONE, False)
+LINEAR = Facts(False, Compares.NOTHING, Rounding.NONE, False, True)
+GROWING = Facts(True, Compares.NOTHING, Rounding.NONE, False, True)  # truncated after it costs more
+MAKING = Facts(False, Compares.NOTHING, Rounding.NONE, False, False)  # in any ring
+TRUNCATION = Facts(False, Compares.NOTHING, Rounding.AT_RANDOM, False, False)
+MAXIMUM = Facts(True, Compares.DIFFERENCE, Rounding.NONE, False, False)
 FACTS: Mapping[str, Facts] = {
-    "constant": LINEAR,
+    "constant": MAKING,
     "add": LINEAR,
     "sub": LINEAR,
     "neg": LINEAR,
@@ -59,18 +63,18 @@ FACTS: Mapping[str, Facts] = {
     "conv": GROWING,
     "scale": LINEAR,
     "reinterpret": LINEAR,
-    "reduce": LINEAR,
-    "lift": LINEAR,
+    "reduce": MAKING,
+    "lift": MAKING,
     "truncate": TRUNCATION,
-    "round_off": Facts(False, Compares.NOTHING, Rounding.NEAREST, False),
-    "step": Facts(False, Compares.SIGN, Rounding.NONE, False),
-    "one_hot": Facts(True, Compares.SIGN, Rounding.NONE, False),
-    "relu": Facts(False, Compares.SIGN, Rounding.NONE, False),
-    "truncate_relu": Facts(False, Compares.SIGN, Rounding.AT_RANDOM, False),
-    "truncate_relu_pool": Facts(False, Compares.SIGN, Rounding.AT_RANDOM, False),
+    "round_off": Facts(False, Compares.NOTHING, Rounding.NEAREST, False, False),
+    "step": Facts(False, Compares.SIGN, Rounding.NONE, False, False),
+    "one_hot": Facts(True, Compares.SIGN, Rounding.NONE, False, False),
+    "relu": Facts(False, Compares.SIGN, Rounding.NONE, False, False),
+    "truncate_relu": Facts(False, Compares.SIGN, Rounding.AT_RANDOM, False, False),
+    "truncate_relu_pool": Facts(False, Compares.SIGN, Rounding.AT_RANDOM, False, False),
     "maximum": MAXIMUM,
-    "function": Facts(True, Compares.NOTHING, Rounding.AT_RANDOM, True),
-    "row_sums": Facts(True, Compares.NOTHING, Rounding.NONE, True),
+    "function": Facts(True, Compares.NOTHING, Rounding.AT_RANDOM, True, False),
+    "row_sums": Facts(True, Compares.NOTHING, Rounding.NONE, True, False),
     "sum_pool": LINEAR,
     "max_pool": MAXIMUM,
     "reduce_sum": LINEAR,

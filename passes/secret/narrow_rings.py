@@ -3,7 +3,9 @@
 A function opens a window of its operand, a comparison too: they read so many low bits, whatever
 ring the number is in. Into a ring that is narrow enough a truncation is local: k - f bits of K or
 more (docs/protocols.md). So what windows alone read is truncated, or lifted, into the widest of
-them. Sums of such numbers are in their ring; what a product or an output reads stays as it is.
+them. Sums and products of such numbers are in their ring, and so is what is moved; what an output
+or a truncation reads stays as it is. What is reduced after it was lifted, padded and added is not
+lifted.
 
     before:  %1 = truncate %0 : ring 40, from 40    %2 = sub %1 %c : ring 40    row_sums %2, of 17
     after:   %1 = truncate %0 : ring 17, from 40    %2 = sub %1 %d : ring 17    row_sums %2, of 17
@@ -31,19 +33,6 @@ MADE = (
     secret_ops.Reduce,
     secret_ops.Function,
     secret_ops.Step,
-)
-KEPT = (  # the result's ring is the operands', and its low bits follow from theirs
-    secret_ops.Add,
-    secret_ops.Sub,
-    secret_ops.Neg,
-    secret_ops.Scale,
-    secret_ops.Reinterpret,
-    secret_ops.ReduceSum,
-    secret_ops.Reshape,
-    secret_ops.Transpose,
-    secret_ops.Concat,
-    secret_ops.Slice,
-    secret_ops.Broadcast,
 )
 
 
@@ -76,7 +65,7 @@ def _rings(program: SecretProgram, ranges: Mapping[ir.Value, RealRange]) -> dict
         bits, made = ring_of(result), [result, *op.operation.operands]
         if type(op) in MADE:
             bits = min(bits, max(read.get(result, 0), held[result]))
-        elif isinstance(op, KEPT):
+        elif op.facts.keeps_ring:
             needed = max(_said_bits(op), *(held[each] for each in made))
             bits = min(bits, max(read.get(result, 0), needed))
         found[result] = bits
@@ -99,7 +88,7 @@ def _said_bits(op: SecretOp) -> int:
 
 def _read_bits(op: SecretOp, operand: ir.Value, bits: int) -> int:
     """The low bits that an op reads of an operand, for a result in a ring of `bits`."""
-    if isinstance(op, (*KEPT, secret_ops.Reduce)):
+    if op.facts.keeps_ring or isinstance(op, secret_ops.Reduce):
         return bits
     if isinstance(op, secret_ops.Step):
         return int(attributes_of(op)["window_bits"])
@@ -110,7 +99,7 @@ def _read_bits(op: SecretOp, operand: ir.Value, bits: int) -> int:
 def _narrow(op: SecretOp, bits: int, reductions: _Reductions) -> None:
     """Has an op make its result modulo 2^bits."""
     result = op.operation.results[0]
-    if isinstance(op, KEPT):
+    if op.facts.keeps_ring:
         for number, operand in enumerate(op.operation.operands):
             op.operation.operands[number] = reductions.of(operand, bits, op)
     if isinstance(op, secret_ops.Lift | secret_ops.Reduce):

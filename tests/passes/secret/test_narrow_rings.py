@@ -131,6 +131,37 @@ def test_a_lift_for_a_window_goes() -> None:
     assert ("truncate", RING) in found
 
 
+def test_products_that_a_window_alone_reads_are_in_its_ring() -> None:
+    def body(b: Build, x: ir.Value, r: ir.Value) -> ir.Value:
+        y = b(ops.Truncate, x, bits=18, frac_bits=6)
+        z = b(ops.Truncate, r, bits=18, frac_bits=6)
+        return sign(b, b(ops.Mul, y, z, within=RealRange(-16, 16, SMALL.source)))
+
+    assert narrowed(body) == [
+        ("truncate", 20),  # twice 16 has 17 bits here, and its sign
+        ("truncate", 20),
+        ("mul", 20),
+        ("step", RING),
+    ]
+
+
+def test_nothing_is_lifted_to_be_padded_and_reduced() -> None:
+    """As overlapping windows of an average pool are, in a backward pass."""
+
+    def body(b: Build, x: ir.Value, r: ir.Value) -> ir.Value:
+        both = []
+        for given, low in ((x, 0), (r, 1)):
+            y = b(ops.Truncate, given, bits=12, ring_bits=24)
+            lifted = b(ops.Lift, y, ring_bits=RING)
+            both.append(b(ops.Pad, lifted, low=(low,), high=(1 - low,)))
+        total = b(ops.Add, *both, within=RealRange(-8, 8, SMALL.source))
+        return b(ops.Reduce, total, within=RealRange(-8, 8, SMALL.source), ring_bits=24)
+
+    found = narrowed(body)
+    assert {ring for _, ring in found} == {24}
+    assert {kind for kind, _ in found} == {"truncate", "pad", "add"}
+
+
 def test_what_only_is_assumed_stays() -> None:
     known = RealRange.assumed(Encoding(RING, 24))
     window = {"window_bits": RING - 1, "dropped_bits": 0}

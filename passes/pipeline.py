@@ -160,7 +160,8 @@ def _ranges(program: Program) -> None:
         program.ranges = assume(graph).stating("input", places)
     else:
         updates = options.updates.values()
-        found = calibrate(graph, options.samples, program.watch.at, updates)
+        tolerances = options.tolerances
+        found = calibrate(graph, options.samples, program.watch.at, updates, tolerances)
         found = found.stating("input", {**options.state_ranges, **places})
         program.ranges = found.rounding_again(graph, options.updates)
 

@@ -49,6 +49,7 @@ class Options:
         max_error: mean error of the outputs, relative to their mean size, that is allowed on the
             samples; None leaves it to the encoding. Of an output that is revealed as a decision
             it is that of the numbers it is made of.
+        tolerances: how many times as much some outputs may be off by, by name.
         reveal_as: what is revealed in place of outputs, by name.
         trusts_ranges: real functions hold on calibrated ranges with their margin, and no further.
         public: the model's parameters that every party may know, which the front door made
@@ -76,6 +77,7 @@ class Options:
     frac_bits: int | None = None
     average_pools: bool = False
     max_error: float | None = None
+    tolerances: Mapping[str, float] = field(default_factory=dict)
     reveal_as: Mapping[str, Form] = field(default_factory=dict)
     trusts_ranges: bool = False
     public: tuple[str, ...] = ()

@@ -22,6 +22,7 @@ from veilgraph.ir.secret.types import Encoding, RealRange, Tensor, ring_of
 from veilgraph.passes.encode.functions.calls import FunctionCall
 from veilgraph.passes.encode.functions.softmax import SoftmaxCall, Summed
 from veilgraph.passes.encode.integer_parts import INTEGER_PARTS
+from veilgraph.passes.encode.multiples import Multiples
 from veilgraph.passes.encode.scales.accumulators import index_given
 from veilgraph.passes.encode.scales.fraction_bits import Scales
 from veilgraph.passes.graph.public_factors import scaling
@@ -64,6 +65,7 @@ class Encoder:
         self._values: dict[ir.Value, ir.Value] = dict(given)
         self._wide: dict[ir.Value, ir.Value] = {}  # results as they were computed
         self._changed: dict[tuple[ir.Value, int], ir.Value] = {}
+        self._multiples = Multiples(self._values, statistics, program.margin)
         self._summed: dict[tuple[ir.Value, int, int], Summed] = {}  # by operand, ring and axis
 
     def encode(self) -> dict[str, ir.Value]:
@@ -105,7 +107,12 @@ class Encoder:
             return self._in_ring(source, self._rings.taken(op))
         if facts.is_integer_valued or self._only_moves(op, source):
             return self._values[source]
-        return self._in_ring(source, self._rings.of(op.operation.results[0]))
+        return self._in_ring(source, self._ring_of(op))
+
+    def _ring_of(self, op: ir.OpView) -> int:
+        """Where an op computes: in its accumulator's ring, or one with room for its multiples."""
+        ring_bits = self._rings.of(op.operation.results[0])
+        return self._multiples.ring_of_product(op, ring_bits)
 
     def _only_moves(self, op: ir.OpView, source: ir.Value) -> bool:
         """Whether an op moves elements, and its result is kept in the ring that they are in."""

@@ -12,6 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,6 +123,7 @@ def calibrate(
     samples: Mapping[str, Array],
     at: Callable[[str], None] = lambda doing: None,
     updates: Collection[str] = (),
+    tolerances: Mapping[str, float] = MappingProxyType({}),
 ) -> Ranges:
     """Runs the program on each sample, in ONNX Runtime, and keeps every value's extremes; gains
     from the first few.
@@ -131,6 +133,7 @@ def calibrate(
             them).
         at: told which sample is run.
         updates: outputs that say what a run adds to a state.
+        tolerances: how many times as much some of these may be off by, by name; above 1.
 
     Raises:
         AccuracyError: a value is infinite, or no number.
@@ -149,6 +152,8 @@ def calibrate(
             outputs.append(found)
     sizes = {name: size for name, size in mean_sizes(outputs).items() if name in updates}
     least = rooms(sizes)
+    for name, tolerance in tolerances.items():
+        least[name] = max(least.get(name, 0.0), tolerance * sizes[name])
     at("what noise on each value does")
     ranges = {key: extremes.range() for key, extremes in seen.items()}
     origin = f"ranges are calibrated on {count} sample{'s' if count > 1 else ''}"

@@ -3,23 +3,26 @@
 A value that waits for its truncation is deferred: its integers have more fraction bits than it is
 stored with, or are in another ring. Sums, sums over windows and changes of layout are done on
 deferred integers, a ReLU truncates what it compares, a product's operands are truncated, and an
-output isn't. A value that is needed both ways is truncated once, and read truncated by all. A
-truncation changes the ring in passing.
+output isn't. A product with one public number waits too, as a gradient times a rate does. A value
+that is needed both ways is truncated once, and read truncated by all. A truncation changes the ring
+in passing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from torch_mlir import ir
 
+from veilgraph.ir.attributes import element_count
+from veilgraph.ir.meaning.integers import center
 from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.ops import SecretOp, Stated, attributes_of
 from veilgraph.ir.secret.program import SecretProgram
-from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor, ring_of
+from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Secrecy, Tensor, ring_of
 from veilgraph.passes.secret.padded_sums import takes_truncated
 
 Rule = Callable[[SecretOp, list["Deferred"]], "Deferred"]
@@ -119,6 +122,8 @@ class _Rewriter:
             (secret_ops.Scale, self._scale),
             ((secret_ops.Add, secret_ops.Sub, secret_ops.Concat), self._join),
         ]
+        if _public_factor(op) is not None:
+            return self._multiple
         if takes_truncated(op):
             return self._narrow_operands
         return next((rule for kind, rule in rules if isinstance(op, kind)), self._pass_on)
@@ -188,18 +193,33 @@ class _Rewriter:
         """A sum or a concatenation: at the widest operand's scale, where that is worth it."""
         bits = max(value.bits for value in operands)
         waiting = [value for value in operands if value.bits]
+        ring_bits = min(ring_of(value.wide) for value in operands)
         useful = any(not self._is_needed_narrow(value) for value in waiting)
-        useful &= len({ring_of(value.wide) for value in operands}) == 1
         if isinstance(op, secret_ops.Concat):
             useful = bool(waiting) and len({value.bits for value in operands}) == 1 and useful
-        if not (useful and self._fits(op, operands, bits)):
+        if not (useful and self._fits(op, ring_bits, bits)):
             return self._narrow_operands(op, operands)
-        return self._rebuilt(op, [self._shifted(v, bits - v.bits) for v in operands], bits)
+        shifted = [self._shifted(v, ring_bits, bits - v.bits) for v in operands]
+        return self._rebuilt(op, shifted, bits)
+
+    def _multiple(self, op: SecretOp, operands: list[Deferred]) -> Deferred:
+        """A product with one public number, in the ring of what waits."""
+        place = _public_factor(op)
+        assert place is not None
+        x, factor = operands[1 - place], operands[place]
+        ring_bits = ring_of(x.wide)
+        waits = x.bits and not self._is_needed_narrow(x) and self._fits(op, ring_bits, x.bits)
+        number = _known_in(factor.wide, ring_bits) if waits else None
+        if number is None:
+            return self._narrow_operands(op, operands)
+        reduced = self._reduced(number, ring_bits, factor.range)
+        return self._rebuilt(op, [reduced, x.wide] if place == 0 else [x.wide, reduced], x.bits)
 
     def _pass_on(self, op: SecretOp, operands: list[Deferred]) -> Deferred:
         """Layout, negation, factors and sums of one operand, which may as well stay deferred."""
         (x,) = operands
-        if not x.bits or self._is_needed_narrow(x) or not self._fits(op, operands, x.bits):
+        fits = self._fits(op, ring_of(x.wide), x.bits)
+        if not x.bits or self._is_needed_narrow(x) or not fits:
             return self._narrow_operands(op, operands)
         return self._rebuilt(op, [x.wide], x.bits)
 
@@ -209,10 +229,10 @@ class _Rewriter:
             return True
         return value.origin is not None and self._is_needed_narrow(value.origin)
 
-    def _fits(self, op: SecretOp, operands: list[Deferred], bits: int) -> bool:
-        """Whether the result, with `bits` more fraction bits, can still be truncated."""
+    def _fits(self, op: SecretOp, ring_bits: int, bits: int) -> bool:
+        """Whether the result, with `bits` more fraction bits, can be truncated from such a ring."""
         declared, encoding = RealRange.of(op), Tensor.of(op.operation.results[0]).encoding
-        headroom = 2.0 ** (ring_of(operands[0].wide) - 2 - encoding.frac_bits - bits)
+        headroom = 2.0 ** (ring_bits - 2 - encoding.frac_bits - bits)
         assumed = declared.source is RangeSource.ASSUMED
         return assumed or declared.magnitude(self._merged.margin) < headroom
 
@@ -234,20 +254,38 @@ class _Rewriter:
                 value.narrow = _converted(source, Tensor.of(value.old).encoding, value.range)
         return value.wide if value.narrow is None else value.narrow
 
-    def _shifted(self, value: Deferred, bits: int) -> ir.Value:
-        """The deferred integers, with still more fraction bits."""
+    def _reduced(self, value: ir.Value, ring_bits: int, declared: RealRange) -> ir.Value:
+        """The same integers modulo 2^ring_bits, which is no more than they are modulo."""
+        old = Tensor.of(value).encoding
+        if old.ring_bits == ring_bits:
+            return value
+        declared = _fitting(declared, replace(old, ring_bits=ring_bits))
+        constant = _constant(value)
+        if constant is None:
+            return secret_ops.Reduce.build(
+                value, range=declared, stated=Stated(ring_bits=ring_bits)
+            )
+        return secret_ops.Constant.build(
+            range=declared,
+            stated=Stated(frac_bits=old.frac_bits, ring_bits=ring_bits),
+            value=np.asarray(center(constant, ring_bits)),
+        )
+
+    def _shifted(self, value: Deferred, ring_bits: int, bits: int) -> ir.Value:
+        """The deferred integers in such a ring, with still more fraction bits."""
+        wide = self._reduced(value.wide, ring_bits, value.range)
         if not bits:
-            return value.wide
-        encoding = Tensor.of(value.wide).encoding
+            return wide
+        encoding = Tensor.of(wide).encoding
         wider = Encoding(encoding.ring_bits, encoding.frac_bits + bits, encoding.secrecy)
-        constant = _constant(value.wide)
+        constant = _constant(wide)
         if constant is not None:
             return secret_ops.Constant.build(
                 range=value.range,
                 stated=Stated(frac_bits=wider.frac_bits, ring_bits=wider.ring_bits),
                 value=np.asarray(constant << bits),  # NumPy makes a scalar of rank 0
             )
-        return self._scaled(value.wide, bits, value.range)
+        return self._scaled(wide, bits, value.range)
 
     def _scaled(self, value: ir.Value, bits: int, declared: RealRange) -> ir.Value:
         """The same real numbers with so many more fraction bits."""
@@ -284,7 +322,35 @@ def _is_read_narrow(old: ir.Value) -> bool:
     or lifted."""
     readers = [use.owner.opview for use in old.uses]
     changed = (r.operation.results[0] for r in readers if isinstance(r, CHANGES))
-    return any(map(takes_truncated, readers)) or any(map(_is_read_narrow, changed))
+    takes = (takes_truncated(r) and _public_factor(r) is None for r in readers)
+    return any(takes) or any(map(_is_read_narrow, changed))
+
+
+def _public_factor(op: ir.OpView) -> int | None:
+    """Which operand of a product is one number that all are told, times a secret tensor.
+
+    By a constant integer parts are made, which have to see what a truncation left.
+    """
+    if type(op) is not secret_ops.Mul:
+        return None
+    told = [_is_told_number(value) for value in op.operation.operands]
+    return told.index(True) if sum(told) == 1 else None
+
+
+def _is_told_number(value: ir.Value) -> bool:
+    tensor = Tensor.of(value)
+    is_public = tensor.encoding.secrecy is Secrecy.PUBLIC and element_count(tensor.shape) == 1
+    return is_public and _constant(value) is None
+
+
+def _known_in(value: ir.Value, ring_bits: int) -> ir.Value | None:
+    """A public value before it was reduced to less than a ring; None where it never was in that."""
+    while ring_of(value) < ring_bits:
+        op = None if isinstance(value, ir.BlockArgument) else value.owner.opview
+        if not isinstance(op, secret_ops.Reduce):
+            return None
+        (value,) = op.operation.operands
+    return value
 
 
 def _serves(origin: Deferred, value: Deferred) -> bool:

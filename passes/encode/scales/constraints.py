@@ -25,6 +25,8 @@ LEAST_SIGNIFICANT = 8  # bits of the largest value, where they fit
 LEAST_FRACTION = 8  # of functions, where they fit
 MOST_FRACTION = 20  # of functions: more terms than more bits would take are not worth it
 MIN_FRACTION = -64  # none
+FACTOR_SIGNIFICANT = 8  # bits of the smallest rate: it is off by 1/512 at most
+FACTOR_FRACTION = 12  # of public factors near 1, like a momentum
 ROW_FRACTION = 12  # of a softmax: samples where one number wins hide what noise does elsewhere
 INVERSE_SIGNIFICANT = 14  # bits of the least inverse, for it multiplies the largest numbers
 UNKNOWN_GAIN_BITS = 24  # where its range is known, but not what noise on it does: as float32 has
@@ -226,6 +228,12 @@ class ScaleConstraint:
         return sum(s.noise * 4.0 ** -wide[s.accumulator] for s in each)
 
 
+def _factor_bits(known: Statistics) -> int:
+    """Fraction bits that are enough for a public factor, whose smallest value says so."""
+    smallest = math.frexp(max(known.range.low, 0.0) or known.range.magnitude(1.0))[1]
+    return max(FACTOR_SIGNIFICANT - smallest, FACTOR_FRACTION)
+
+
 def is_of_relu(op: ops.Step, *, trains: bool) -> bool:
     """Whether a sign is that of a ReLU: it multiplies its own operand.
 
@@ -360,6 +368,8 @@ class ConstraintAnalysis:
         constraint.reaches(self.budget.whole_bits(known))
         if value in self.structure.deferred:
             self._hold(constraint, value)
+        if self.budget.trains and isinstance(value, ir.BlockArgument) and not shape_of(value):
+            constraint.most = _factor_bits(known)  # data has rows: this is a public factor
         if known.gain is None:
             constraint.unknown_gain = True
         elif isinstance(value, ir.BlockArgument):

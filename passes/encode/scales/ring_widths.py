@@ -13,7 +13,7 @@ reducing it for the others is free, and the truncation that makes it changes the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch_mlir import ir
 
@@ -38,12 +38,14 @@ class Readers:
         makers: of each class's root, the accumulators that values are truncated from into it.
         functions: of those, what stands for real functions that read a class, or make it, where
             accumulators around them may be narrower.
+        updates: of accumulators that make the next value of a state, the root of its class.
     """
 
     accumulators: tuple[ir.Value, ...]
     of: Mapping[ir.Value, tuple[ir.Value, ...]]
     makers: Mapping[ir.Value, tuple[ir.Value, ...]]
     functions: frozenset[ir.Value] = frozenset()
+    updates: Mapping[ir.Value, ir.Value] = field(default_factory=dict)
 
     def around_function(self, root: ir.Value) -> tuple[ir.Value, ...]:
         """The accumulators that have to be wide where a real function reads or makes a class."""
@@ -87,8 +89,14 @@ class Rings:
     def of_accumulators(
         structure: Structure, readers: Readers, accumulators: Mapping[ir.Value, int]
     ) -> Rings:
-        """All rings, given those of the accumulators."""
-        return Rings(structure, dict(accumulators), readers.widths(accumulators))
+        """All rings, given those of the accumulators.
+
+        What a state becomes is in its ring: it would be lifted there, else.
+        """
+        classes = readers.widths(accumulators)
+        kept = {a: max(accumulators[a], classes[root]) for a, root in readers.updates.items()}
+        raised = {**accumulators, **kept}
+        return Rings(structure, raised, readers.widths(raised))
 
     def of(self, value: ir.Value) -> int:
         """Where a value is computed."""
@@ -144,7 +152,16 @@ def find_readers(graph: Graph, structure: Structure, *, trains: bool = False) ->
     )
     readers = {root: tuple(accumulators) for root, accumulators in found.items()}
     made = {root: tuple(accumulators) for root, accumulators in makers.items()}
-    return Readers(tuple(every), readers, made, frozenset(functions.values()))
+    updates = dict(_updates(graph, structure)) if trains else {}
+    return Readers(tuple(every), readers, made, frozenset(functions.values()), updates)
+
+
+def _updates(graph: Graph, structure: Structure) -> Iterator[tuple[ir.Value, ir.Value]]:
+    """(accumulator that a state is added to, root of the state's class)."""
+    states = {graph.inputs[name] for name in graph.states}
+    for total, value in structure.residuals:
+        if value in states:
+            yield structure.rings.root(total), structure.stored.root(value)
 
 
 def _sizes(graph: Graph, structure: Structure) -> dict[ir.Value, int]:

@@ -325,6 +325,7 @@ def _options(
         STEP: replace(
             common,
             max_error=max_error or (found.allowed if common.frac_bits is None else None),
+            tolerances={} if max_error else found.tolerances,
             states=states,
             updates=updates,
             announced=training.announced,

@@ -46,7 +46,9 @@ class Rehearsed:
             first, the last, and those between come first.
         ranges: where states lay in all steps.
         losses: the mean loss of each step.
-        allowed: the mean error of updates, relative to their mean size, that rounding may cause.
+        allowed: the mean error of updates, relative to their mean size, that rounding may cause:
+            of the one whose batches differ least.
+        tolerances: how many times as much others may be off by, by output.
         parameters: after the last step, by name.
     """
 
@@ -54,6 +56,7 @@ class Rehearsed:
     ranges: Mapping[str, RealRange]
     losses: Sequence[float]
     allowed: float
+    tolerances: Mapping[str, float]
     parameters: Mapping[str, Array] = field(repr=False)
 
 
@@ -92,12 +95,16 @@ def rehearse(
         kept.add(number, given)
         run.step(number, given)
     between, size = (np.array(each) for each in zip(*found, strict=True))
-    allowed = math.sqrt(max_noise * float((between.sum(axis=0) / size.sum(axis=0)).min()))
+    errors = np.sqrt(max_noise * between.sum(axis=0) / size.sum(axis=0))
+    errors = errors.clip(LEAST_ERROR, MOST_ERROR)
+    outputs = (training.updates[name] for name in training.moved)
+    tolerances = dict(zip(outputs, map(float, errors / errors.min()), strict=True))
     return Rehearsed(
         kept.samples(),
         run.ranges() | _held(training, rows) | _noises(training, noise, parties, rates),
         run.losses,
-        min(max(allowed, LEAST_ERROR), MOST_ERROR),
+        float(errors.min()),
+        {name: tolerance for name, tolerance in tolerances.items() if tolerance > 1.0},
         {name: run.states[name] for name in training.begun},
     )
 

@@ -149,3 +149,15 @@ def test_samples_whose_values_are_not_finite_are_refused() -> None:
     graph.finish({"y": graph.block.operations[0].results[0]})
     with pytest.raises(AccuracyError, match="'inverse' are not finite on the samples"):
         calibrate(graph, {"x": np.float32([[1, 0]])})
+
+
+def test_what_may_be_off_by_more_weighs_less() -> None:
+    """An output's error is relative to so many times its size, by prediction and when measured."""
+    samples = {"x": np.random.default_rng(5).standard_normal((3, 1, 2, 4, 4)).astype(np.float32)}
+    strict = calibrate(network(), samples, updates=["y"])
+    loose = calibrate(network(), samples, updates=["y"], tolerances={"y": 3.0})
+    size = float(np.mean([np.abs(each["y"]).mean() for each in strict.outputs]))
+    assert strict.least_sizes == {}
+    assert loose.least_sizes == {"y": pytest.approx(3.0 * size)}
+    gains = [each.known["operation", "dense"].gain for each in (strict, loose)]
+    assert gains[0] == pytest.approx(9.0 * gains[1], rel=0.3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -16,6 +18,7 @@ from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor
 from veilgraph.passes.secret.keep_states import KeepStates
 
 KNOWN = RealRange(-2.0, 2.0, RangeSource.CALIBRATED)
+TWICE = RealRange(-4.0, 4.0, RangeSource.CALIBRATED)
 STATES = {"w": "w.next", "v": "v.next"}
 WIDE = Encoding(48, 30)
 SHAPE = (64,)
@@ -37,7 +40,8 @@ def step(own: Encoding, velocity: Encoding, factor: int | None = None) -> Secret
         as_wide = Stated(frac_bits=WIDE.frac_bits)
         scaled = secret_ops.Scale.build(lifted, range=KNOWN, stated=as_wide, factor=factor or exact)
         after = secret_ops.Sub.build(scaled, u, range=KNOWN)
-        program.finish({"w.next": after, "v.next": u, "v": v})
+        doubled = secret_ops.Add.build(v, v, range=TWICE)
+        program.finish({"w.next": after, "v.next": u, "v doubled": doubled})
     return KeepStates(STATES).run(program)
 
 
@@ -51,6 +55,9 @@ def truncations(program: SecretProgram) -> int:
         (Encoding(32, 18), Encoding(24, 16)),
         (Encoding(32, 18), Encoding(32, 18)),
         (Encoding(40, 25), Encoding(24, 12)),
+        (Encoding(32, 16), Encoding(32, 18)),  # a velocity of more bits is no number of w's
+        (Encoding(24, 18), Encoding(32, 16)),
+        (Encoding(24, 7), Encoding(40, 27)),
     ],
 )
 def test_a_parameter_becomes_less_by_what_its_velocity_is(
@@ -66,16 +73,29 @@ def test_a_parameter_becomes_less_by_what_its_velocity_is(
     found = evaluate(program, given, generator).outputs
     encoded = np.round(w.astype(np.float64) * 2**own.frac_bits) / 2**own.frac_bits
     assert np.array_equal(encoded - found["v.next"], found["w.next"])
-    assert np.abs(found["v.next"] - u).max() <= 2.0**-velocity.frac_bits
-    for name, encoding in (("w.next", own), ("v.next", velocity)):
-        assert Tensor.of(program.outputs[name]).encoding == encoding
+    less = replace(velocity, frac_bits=min(own.frac_bits, velocity.frac_bits))
+    assert np.abs(found["v.next"] - u).max() <= 2.0**-less.frac_bits
+    for name, encoding in (("w", own), ("v", less)):
+        argument = next(each for each in program.arguments if each.name == name)
+        after = Tensor.of(program.outputs[f"{name}.next"]).encoding
+        assert argument.tensor.encoding == after == encoding
+
+
+def test_what_reads_a_velocity_has_the_bits_that_it_had() -> None:
+    own, velocity = Encoding(32, 16), Encoding(32, 18)
+    program = step(own, velocity)
+    check_secret(program)
+    v = np.linspace(-1, 1, *SHAPE, dtype=np.float32)
+    given = {"w": np.zeros(SHAPE, np.float32), "v": v, "u": np.zeros(SHAPE, np.float32)}
+    doubled = evaluate(program, given, np.random.default_rng(1)).outputs["v doubled"]
+    assert np.array_equal(doubled, 2 * np.round(v.astype(np.float64) * 2**16) / 2**16)
+    assert Tensor.of(program.outputs["v doubled"]).encoding == velocity
 
 
 @pytest.mark.parametrize(
     ("own", "velocity", "factor"),
     [
-        (Encoding(32, 16), Encoding(32, 18), None),  # a velocity of more bits is no number of w's
-        (Encoding(24, 18), Encoding(32, 16), None),
+        (Encoding(32, 6), Encoding(32, 18), None),  # a velocity of 7 bits is noise
         (Encoding(32, 18), Encoding(24, 16), 3 << 10),  # 3/4 of w, less u
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from veilgraph.ir.mlir import context
 from veilgraph.ir.secret import ops
 from veilgraph.ir.secret.dialect import SecretOp, Stated, attributes_of
 from veilgraph.ir.secret.program import Argument, SecretProgram
-from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor
+from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Secrecy, Tensor
 from veilgraph.passes.secret.merge_truncations import MergeTruncations
 from veilgraph.passes.secret.padded_sums import is_part_of_a_sum
 
@@ -469,6 +470,49 @@ def test_what_is_needed_at_two_scales_is_truncated_to_the_smaller() -> None:
         "%8 = truncate %3 {bits = 10} : 14",
         "%9 = mul %7, %8 : 28",
     ]
+
+
+RATE = RealRange(0.0, 0.25, RangeSource.CALIBRATED)
+
+
+def update(secrecy: Secrecy, ring_bits: int) -> SecretProgram:
+    """y = v - rate (x w), truncated before the rate and at the end; v is in another ring."""
+    given = {
+        "x": Tensor((4, 4), Encoding(RING, 12)),
+        "w": Tensor((4, 4), Encoding(RING, 12)),
+        "v": Tensor((4, 4), Encoding(ring_bits, 12)),
+        "rate": Tensor((), Encoding(64, 2, secrecy)),
+    }
+    arguments = [Argument(name, "input", "a", tensor, SMALL) for name, tensor in given.items()]
+    arguments[-1] = replace(arguments[-1], range=RATE)
+    made = SecretProgram.create(context(), arguments, {}, "by hand", 2.0)
+    write, (x, w, v, rate) = Writer(made), made.block.arguments
+    reduced = changed(write, rate, RING)
+    step = write(ops.Mul, write.truncated_product(x, w), reduced, within=SMALL)
+    shifted = write(ops.Scale, v, factor=1 << 2, frac_bits=14)
+    home = changed(write, shifted, RING) if ring_bits != RING else shifted
+    total = write(ops.Sub, home, step, frac_bits=14)
+    made.finish({"y": write(ops.Truncate, total, bits=2)})
+    check_secret(made)
+    return made
+
+
+@pytest.mark.parametrize("ring_bits", [RING, 40])
+@pytest.mark.parametrize(("secrecy", "count"), [(Secrecy.PUBLIC, 1), (Secrecy.SECRET, 2)])
+def test_a_product_with_a_number_that_all_are_told_waits(
+    secrecy: Secrecy, count: int, ring_bits: int
+) -> None:
+    """A sum with what is in a wider ring is in the narrower, if that holds it."""
+    before = update(secrecy, ring_bits)
+    after = MergeTruncations().run(before)
+    check_secret(after)
+    generator = np.random.default_rng(2)
+    inputs = {name: generator.uniform(-1, 1, (4, 4)) for name in "xwv"} | {"rate": np.array(0.25)}
+    found = [evaluate(each, inputs, Rounding.NEAREST) for each in (before, after)]
+    assert [each.excursions for each in found] == [[], []]
+    np.testing.assert_allclose(found[1].outputs["y"], found[0].outputs["y"], atol=2.0**-12)
+    assert isinstance(after.outputs["y"].owner.opview, ops.Sub)
+    assert [kind for kind, *_ in rings(after)].count("truncate") == count - 1
 
 
 def test_assumed_ranges_follow_the_scale() -> None:

@@ -172,3 +172,21 @@ def test_where_a_program_trains_rings_around_functions_are_free() -> None:
     for value in (a, s):
         assert trained.around_function(structure.stored.root(value)) == (s,)
     assert trained.width(root, {s: 64, structure.rings.root(y): 32}) == 64
+
+
+def test_what_a_state_becomes_is_computed_in_its_ring() -> None:
+    """It would be lifted into that ring, else; what is added to it is in that ring too."""
+    made = Built()
+    made.make("forward", ops.Matmul, "x", "w")
+    made.make("step", ops.Mul, "u", "v")
+    made.make("after", ops.Sub, "w", "step")
+    made.graph.turn_into_states(["w"])
+    made.graph.finish({"y": made.values["forward"], "w.next": made.values["after"]})
+    structure, values = analyse(made.graph), made.named()
+    forward, step = (structure.rings.root(values[name]) for name in ("forward", "step"))
+    for trains, wanted in ((False, 24), (True, 40)):
+        readers = find_readers(made.graph, structure, trains=trains)
+        every = dict.fromkeys(readers.accumulators, 24) | {forward: 40, step: 24}
+        rings = Rings.of_accumulators(structure, readers, every)
+        assert rings.of(values["after"]) == rings.of(values["step"]) == wanted
+        assert rings.stored(values["w"]) == 40

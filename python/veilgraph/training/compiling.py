@@ -31,6 +31,7 @@ from veilgraph.compilation.models import (
     model_name,
     require_no_weights,
 )
+from veilgraph.compilation.native_products import NativeProducts
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph
@@ -169,7 +170,10 @@ def compile_training(
     found = rehearse(training, rows, schedule(rate), steps, max_noise, noise=added, parties=parties)
     common = Options(ring_bits=ring_bits_of(ring), frac_bits=frac_bits, is_joined=True)
     given = _options(training, graphs, found, common, max_error, forms)
-    programs = {name: Program(chosen, given[name], graph) for name, graph in graphs.items()}
+    programs = {
+        name: Program(chosen, given[name], graph, products=NativeProducts())
+        for name, graph in graphs.items()
+    }
     dump = Dump(dump_phases)
     for program in programs.values():
         lower_program(program, counter, dump)

@@ -22,6 +22,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 EXACT_BITS = 53  # integers up to 2^53 are exact in float64
 WORD_BITS = 64
 COLUMN_ELEMENTS = 1 << 23  # of unrolled windows at a time: 64 MiB
+ENCODED_ELEMENTS = 1 << 18  # at a time, beside the result: what a processor's cache holds
 
 
 def center(z: Integers, ring_bits: int) -> Integers:
@@ -191,13 +192,19 @@ def truncate(z: Integers, bits: int, tau: Integers | int) -> Integers:
 
 def encode(x: npt.ArrayLike, frac_bits: int, ring_bits: int) -> Integers:
     """Real numbers as integers round(x * 2^frac_bits), ties to even; they must fit the ring."""
-    # A product with a power of two is exact, and a fifth of what ldexp takes.
-    scaled = np.asarray(np.asarray(x, np.float64) * 2.0**frac_bits)
-    np.rint(scaled, out=scaled)
-    limit = 2.0 ** (ring_bits - 1)
-    if scaled.size and not -limit <= float(scaled.min()) <= float(scaled.max()) < limit:
-        raise OverflowError(f"a value doesn't fit {ring_bits} bits at {frac_bits} fraction bits")
-    return scaled.astype(np.int64)
+    numbers = np.asarray(x)
+    found = np.empty(numbers.shape, np.int64)
+    flat, places, limit = numbers.reshape(-1), found.reshape(-1), 2.0 ** (ring_bits - 1)
+    for start in range(0, flat.size, ENCODED_ELEMENTS):
+        block = slice(start, start + ENCODED_ELEMENTS)
+        # A product with a power of two is exact, and a fifth of what ldexp takes.
+        scaled = np.rint(np.asarray(flat[block], np.float64) * 2.0**frac_bits)
+        if not -limit <= float(scaled.min()) <= float(scaled.max()) < limit:
+            raise OverflowError(
+                f"a value doesn't fit {ring_bits} bits at {frac_bits} fraction bits"
+            )
+        places[block] = scaled
+    return found
 
 
 def decode(z: Integers, frac_bits: int) -> Floats:

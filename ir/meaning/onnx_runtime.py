@@ -62,6 +62,7 @@ def session(model: ModelProto) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # a failure is an exception; a log would show names as they are
     options.enable_mem_pattern = False  # which keeps the memory of one run beside that of the next
+    options.enable_cpu_mem_arena = False  # which grows by doubling, and gives nothing back
     # Threads that wait for a next node sleep: turning, they took two fifths of a compile's seconds.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     content = model.SerializeToString()

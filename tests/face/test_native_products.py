@@ -58,6 +58,20 @@ def test_a_transposed_operand() -> None:
     assert_alike(found, REFERENCE.matmul(x, w.transpose(0, 2, 1), 32), 32)
 
 
+@pytest.mark.parametrize("ring_bits", [32, 40, 64])
+@pytest.mark.parametrize("copied", [1, 4 * 73 * 3, 1000])
+@pytest.mark.parametrize("x", [(3, 70), (2, 3, 70), (1, 70)])
+@pytest.mark.parametrize("w", [(70, 128), (70, 131), (70, 260), (2, 70, 131)])
+def test_columns_in_turn(
+    ring_bits: int, copied: int, x: tuple[int, ...], w: tuple[int, ...]
+) -> None:
+    """Whatever share of a matrix's columns is copied at a time."""
+    generator, products = np.random.default_rng(ring_bits), NativeProducts(least=0, copied=copied)
+    given = [numbers(generator, shape, ring_bits) for shape in (x, w)]
+    found = products.matmul(*given, ring_bits)
+    assert_alike(found, REFERENCE.matmul(*given, ring_bits), ring_bits)
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_convolutions(seed: int) -> None:
     """Of random windows; of one to three spatial dimensions."""

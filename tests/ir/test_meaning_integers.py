@@ -123,6 +123,19 @@ def test_encode_rounds_to_the_nearest_and_refuses_what_does_not_fit() -> None:
     assert integers.decode(np.array([3, -3]), 2).tolist() == [0.75, -0.75]
 
 
+def test_encoding_takes_one_block_after_another() -> None:
+    """Of a tensor in any order of its axes; and what does not fit is in none of them."""
+    generator, size = np.random.default_rng(0), integers.ENCODED_ELEMENTS
+    x = generator.normal(size=(3, size // 2 + 5)).astype(np.float32)
+    wanted = np.rint(np.asarray(x, np.float64) * 2.0**20).astype(np.int64)
+    np.testing.assert_array_equal(integers.encode(x, 20, 40), wanted)
+    np.testing.assert_array_equal(integers.encode(x.T, 20, 40), wanted.T)
+    assert integers.encode(x[:, :0], 20, 40).shape == (3, 0)
+    x[-1, -1] = 2.0**20
+    with pytest.raises(OverflowError, match="doesn't fit"):
+        integers.encode(x, 20, 40)
+
+
 @pytest.mark.parametrize(("start", "step"), [(0, 1), (1, 2), (6, -1), (5, -2)])
 def test_slices(start: int, step: int) -> None:
     x, count = np.arange(7), 3

@@ -27,6 +27,7 @@ Shape = tuple[int, ...]
 Word: TypeAlias = np.dtype[np.unsignedinteger[Any]]
 ALIGNMENT = 64
 ROOM = 1 << 20  # bytes, beyond buffers
+LEAST_COLUMNS = 64  # at a time: fewer, and copying the other matrix each time takes longer
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,12 @@ class NativeProducts:
     Attributes:
         threads: that a product may use.
         least: products of two numbers that a call of a kernel is for, which takes a millisecond.
+        copied: elements of a large matrix, and of its product, that a call of a kernel copies.
     """
 
     threads: int = 1
     least: int = 1 << 18
+    copied: int = 1 << 22
     _reference: NumpyProducts = field(default_factory=NumpyProducts)
 
     def matmul(self, x: Integers, w: Integers, ring_bits: int) -> Integers:
@@ -54,8 +57,20 @@ class NativeProducts:
         else:
             each = (np.broadcast_to(z, (*batch, *z.shape[-2:])) for z in (x, w))
             flat = [z.reshape(-1, *z.shape[-2:]) for z in each]
-        made = (flat[0].shape[0], flat[0].shape[1], shape[-1])
-        return self._called("matmul", flat, made, MatmulParams(ring_bits)).reshape(shape)
+        return self._matmul(flat[0], flat[1], MatmulParams(ring_bits)).reshape(shape)
+
+    def _matmul(self, x: Integers, w: Integers, params: MatmulParams) -> Integers:
+        """Of stacks of matrices; some columns of the second one at a time, where it is large."""
+        (batch, rows, inner), columns = x.shape, w.shape[-1]
+        step = max(LEAST_COLUMNS, self.copied // (batch * (rows + inner)))
+        if step >= columns:
+            return self._called("matmul", [x, w], (batch, rows, columns), params)
+        found = np.empty((batch, rows, columns), np.int64)
+        for start in range(0, columns, step):
+            part = w[..., start : start + step]
+            made = (batch, rows, part.shape[-1])
+            found[..., start : start + step] = self._called("matmul", [x, part], made, params)
+        return found
 
     def conv(
         self, x: Integers, w: Integers, windows: Windows, groups: int, ring_bits: int
@@ -86,7 +101,7 @@ class NativeProducts:
         arena = interpreter.arena
         for place, operand in zip(places[1:], operands, strict=True):
             view = arena[place : place + operand.size * word.itemsize].view(word)
-            view.reshape(operand.shape)[...] = operand.astype(word)
+            np.copyto(view.reshape(operand.shape), operand, casting="unsafe")
         interpreter.run(0, 1, 1)
         words = arena[places[0] : places[0] + prod(made) * word.itemsize].view(word)
         found: Integers = words.astype(np.int64)

@@ -10,8 +10,9 @@ column and stands once in a list beside it: places, tensors (a shape with its ty
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, MutableSequence, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import Any, overload
@@ -66,65 +67,26 @@ class Columns:
     @staticmethod
     def of(nodes: Sequence[Node]) -> Columns:
         """Of nodes that have been made one by one."""
-        rows, args, first = [], list[int](), [0]
-        places: dict[Place, int] = {}
-        tensors: dict[tuple[Any, ...], int] = {}
-        types: list[tuple[Shape, Type]] = []
-        pairs: dict[Pairs, int] = {}
-        for node in nodes:
-            place = (node.party, node.phase, node.entry)
-            tensor = (node.shape, node.type.kind, node.type.bits)
-            if (number := tensors.setdefault(tensor, len(types))) == len(types):
-                types.append((node.shape, node.type))
-            attrs, counted = _uncounted(node.attrs) if node.attrs else ((), -1)
-            args += node.args
-            first.append(len(args))
-            rows.append(
-                (
-                    NUMBERS[node.op],
-                    places.setdefault(place, len(places)),
-                    number,
-                    pairs.setdefault(attrs, len(pairs)),
-                    counted,
-                    node.layer,
-                )
-            )
-        table = np.array(rows, np.int64).reshape(len(rows), 6)
-        op, *others = (np.ascontiguousarray(column) for column in table.T)
-        place_column, tensor_column, attributes, number_column, layer = others
-        return Columns(
-            op.astype(np.uint8),
-            place_column.astype(np.int32),
-            tensor_column.astype(np.int32),
-            attributes.astype(np.int32),
-            number_column,
-            layer.astype(np.int32),
-            np.array(first, np.int64),
-            np.array(args, np.int32),
-            list(places),
-            types,
-            list(pairs),
-        )
+        return Rows.of(nodes).columns()
 
     def __len__(self) -> int:
         return len(self.op)
 
     def node(self, row: int) -> Node:
         """The node of a row, made anew."""
-        op, place, tensor, attributes, number, layer, first, args = self._lists
+        op, place, tensor, attributes, number, layer, first, args = self._read
         party, phase, entry = self.places[place[row]]
         shape, type = self.tensors[tensor[row]]
-        attrs = self.pairs[attributes[row]]
-        if (own := number[row]) >= 0:
-            attrs = tuple([(k, own if k == COUNTED else v) for k, v in attrs])
+        attrs = counted(self.pairs[attributes[row]], number[row])
         operands = tuple(args[first[row] : first[row + 1]])
         kind = ops.ALL[op[row]]
         return Node(row, kind, party, operands, attrs, shape, type, phase, layer[row], entry)
 
     @cached_property
-    def _lists(self) -> tuple[list[int], ...]:
+    def _read(self) -> tuple[memoryview, ...]:
+        """The columns for who reads single elements: as lists they would take ten times as much."""
         columns = (self.op, self.place, self.tensor, self.attributes, self.number, self.layer)
-        return tuple(column.tolist() for column in (*columns, self.first, self.args))
+        return tuple(memoryview(column) for column in (*columns, self.first, self.args))
 
     def rows_of(self, *kinds: PartyOp) -> Int64s:
         """The rows of some operations, in order."""
@@ -195,47 +157,188 @@ class Columns:
         return np.array([prod(shape) for shape, _ in self.tensors], np.int64)[self.tensor]
 
 
-def _uncounted(attrs: Pairs) -> tuple[Pairs, int]:
-    """Attributes without their `number`, and that."""
+def counted(pairs: Pairs, number: int) -> Pairs:
+    """Attributes with their `number`, where they have one."""
+    if number < 0:
+        return pairs
+    return tuple([(name, number if name == COUNTED else value) for name, value in pairs])
+
+
+def uncounted(attrs: Pairs) -> tuple[Pairs, int]:
+    """Attributes without their `number`, and that; -1 where they have none."""
     for name, value in attrs:
         if name == COUNTED and type(value) is int and value >= 0:
             return tuple([(k, None if k == COUNTED else v) for k, v in attrs]), value
     return attrs, -1
 
 
+@dataclass(slots=True)
+class Alike:
+    """What nodes of one operation, of the same attributes and type, have in common.
+
+    Attributes:
+        op, tensor, attributes: as in `Columns`.
+        made: the nodes that may be made once, by operands and where they are, for who keeps them.
+    """
+
+    op: int
+    tensor: int
+    attributes: int
+    made: dict[tuple[tuple[int, ...], int], int] = field(default_factory=dict)
+
+
+class Rows:
+    """The nodes of a program that is being made.
+
+    A large one has two million. As objects, each with a key of its own to find it by, they took
+    twice as much memory.
+
+    Attributes:
+        phase: of each node.
+    """
+
+    def __init__(self) -> None:
+        self.op, self.phase = bytearray(), bytearray()
+        self.place, self.tensor, self.attributes = array("i"), array("i"), array("i")
+        self.number, self.layer = array("q"), array("i")
+        self.first, self.args = array("q", [0]), array("i")
+        self._pairs: list[Pairs] = []
+        self._tensors: list[tuple[Shape, Type]] = []
+        self._places: dict[tuple[int, int, int], int] = {}
+        self._place_of: list[Place] = []
+        self._alike: dict[tuple[Any, ...], Alike] = {}
+        self._of_type: dict[tuple[Any, ...], int] = {}
+        self._of_pairs: dict[Pairs, int] = {}
+
+    @staticmethod
+    def of(nodes: Iterable[Node]) -> Rows:
+        """Of nodes that have been made one by one, to be gone on with."""
+        rows = Rows()
+        for node in nodes:
+            pairs, number = uncounted(node.attrs)
+            alike = rows.alike(node.op, pairs, node.shape, node.type)
+            rows.add(alike, node.party, node.args, node.phase, node.entry, node.layer, number)
+        return rows
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    def alike(self, op: PartyOp, pairs: Pairs, shape: Shape, type: Type) -> Alike:
+        """What nodes of these have in common, `number` being None; one is to be made next."""
+        key = (op, pairs, shape, type.kind, type.bits)
+        found = self._alike.get(key)
+        if found is None:
+            tensor = self._of_type.setdefault(key[2:], len(self._tensors))
+            if tensor == len(self._tensors):
+                self._tensors.append((shape, type))
+            attributes = self._of_pairs.setdefault(pairs, len(self._pairs))
+            if attributes == len(self._pairs):
+                self._pairs.append(pairs)
+            self._alike[key] = found = Alike(NUMBERS[op], tensor, attributes)
+        return found
+
+    def add(
+        self,
+        alike: Alike,
+        party: int,
+        args: tuple[int, ...],
+        phase: int,
+        entry: int,
+        layer: int,
+        number: int = -1,
+    ) -> int:
+        """The row of a new node."""
+        place = self._places.get((party, phase, entry))
+        if place is None:
+            place = self._places[party, phase, entry] = len(self._place_of)
+            self._place_of.append((party, Phase(phase), entry))
+        row = len(self.op)
+        self.op.append(alike.op)
+        self.phase.append(phase)
+        self.place.append(place)
+        self.tensor.append(alike.tensor)
+        self.attributes.append(alike.attributes)
+        self.number.append(number)
+        self.layer.append(layer)
+        self.args.extend(args)
+        self.first.append(len(self.args))
+        return row
+
+    def pairs_of(self, row: int) -> Pairs:
+        """Attributes, where `number` is None."""
+        return self._pairs[self.attributes[row]]
+
+    def columns(self) -> Columns:
+        """A copy of what is there."""
+        return Columns(
+            np.array(self.op, np.uint8),
+            np.array(self.place, np.int32),
+            np.array(self.tensor, np.int32),
+            np.array(self.attributes, np.int32),
+            np.array(self.number, np.int64),
+            np.array(self.layer, np.int32),
+            np.array(self.first, np.int64),
+            np.array(self.args, np.int32),
+            [*self._place_of],
+            [*self._tensors],
+            [*self._pairs],
+        )
+
+    def node(self, row: int) -> Node:
+        """The node of a row, made anew."""
+        party, phase, entry = self._place_of[self.place[row]]
+        shape, type = self._tensors[self.tensor[row]]
+        attrs = counted(self.pairs_of(row), self.number[row])
+        args = tuple(self.args[self.first[row] : self.first[row + 1]])
+        op = ops.ALL[self.op[row]]
+        return Node(row, op, party, args, attrs, shape, type, phase, self.layer[row], entry)
+
+
 class Nodes(MutableSequence[Node]):
-    """The nodes of columns, each made when it is first looked at.
+    """The nodes of columns or of rows, each made when it is first looked at.
 
     They may be changed, as those of any program; columns are made again then.
     """
 
-    def __init__(self, columns: Columns) -> None:
-        self._columns: Columns | None = columns
-        self._made: list[Node | None] = [None] * len(columns)
+    def __init__(self, source: Columns | Rows) -> None:
+        self._columns = source if isinstance(source, Columns) else None
+        self._rows = source if isinstance(source, Rows) else None
+        self._made: list[Node | None] = [None] * len(source)
 
     @property
     def columns(self) -> Columns:
         if self._columns is None:
-            self._columns = Columns.of(self)
+            self._columns = Columns.of(self) if self._rows is None else self._rows.columns()
         return self._columns
 
+    @property
+    def rows(self) -> Rows:
+        """To add to: columns are made again then."""
+        if self._rows is None:
+            self._rows = Rows.of(self)
+        self._columns = None
+        return self._rows
+
     def __len__(self) -> int:
-        return len(self._made)
+        return len(self._made if self._rows is None else self._rows)
 
     @overload
     def __getitem__(self, at: int) -> Node: ...
     @overload
     def __getitem__(self, at: slice) -> MutableSequence[Node]: ...
     def __getitem__(self, at: Any) -> Any:
+        if self._rows is not None:
+            self._made += [None] * (len(self._rows) - len(self._made))
         node = self._made[at]
         return node if type(node) is Node else self._new(at)
 
     def _new(self, at: int | slice) -> Any:
         if isinstance(at, slice):
             return [self[i] for i in range(len(self))[at]]
-        assert self._columns is not None, "all nodes are made before any is changed"
+        source = self._columns if self._rows is None else self._rows
+        assert source is not None, "all nodes are made before any is changed"
         row = range(len(self))[at]
-        self._made[row] = node = self._columns.node(row)
+        self._made[row] = node = source.node(row)
         return node
 
     def __iter__(self) -> Iterator[Node]:
@@ -243,9 +346,8 @@ class Nodes(MutableSequence[Node]):
 
     def _changed(self) -> list[Node | None]:
         """All nodes, made, to be changed."""
-        if self._columns is not None:
-            self._made = [*self]
-            self._columns = None
+        self._made = [*self]
+        self._columns = self._rows = None
         return self._made
 
     @overload

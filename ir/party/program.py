@@ -20,10 +20,14 @@ from math import prod
 from typing import Any, Final
 
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.columns import NUMBERS, Alike, Nodes, Rows, uncounted
 from veilgraph.ir.party.node import Draw, Node, Shape, base_of, broadcast_pattern
 from veilgraph.ir.party.ops import PartyOp
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import CompareWords, Kind, Type, blocks, planes, point_levels, words
+
+DRAWN = (("number", None),)
+CONST = NUMBERS[ops.CONST]
 
 
 class PlacementError(AssertionError):
@@ -39,13 +43,13 @@ class Program:
 
     def __init__(self, parties: Sequence[str]) -> None:
         self.parties = tuple(parties)
-        self.nodes: MutableSequence[Node] = []
+        self.nodes: MutableSequence[Node] = Nodes(Rows())
         self.draws: list[Draw] = []
         self.layers: list[str] = [""]
         self.layer = 0
         self.entry = 0
         self.phase = Phase.OFFLINE
-        self._unique: dict[tuple[Any, ...], int] = {}
+        self._public: dict[tuple[Any, ...], dict[int, int]] = {}
         self._sends = 0
 
     def node(
@@ -59,29 +63,32 @@ class Program:
         **attrs: Any,
     ) -> int:
         """The id of the node that is this operation at this party, made if it is new."""
-        return self.made(op, party, args, tuple(sorted(attrs.items())), shape, type, phase)
-
-    def made(
-        self,
-        op: PartyOp,
-        party: int,
-        args: tuple[int, ...],
-        pairs: tuple[tuple[str, Any], ...],
-        shape: Shape,
-        type: Type,
-        phase: Phase,
-    ) -> int:
-        """As `node`, of attributes in order."""
-        entry = self.entry if phase else 0
-        key = (op, party, args, pairs, shape, type.kind, type.bits, phase, entry)
-        found = self._unique.get(key)
+        pairs, number = uncounted(tuple(sorted(attrs.items())))
+        alike = self.rows.alike(op, pairs, shape, type)
+        own = () if number < 0 else (number,)
+        key = (args + own, self._place(party, phase))
+        found = alike.made.get(key)
         if found is None:
-            found = len(self.nodes)
-            self.nodes.append(
-                Node(found, op, party, args, pairs, shape, type, phase, self.layer, entry)
-            )
-            self._unique[key] = found
+            alike.made[key] = found = self._add(alike, party, args, phase, number)
         return found
+
+    @property
+    def rows(self) -> Rows:
+        """The nodes, to add to."""
+        if not isinstance(self.nodes, Nodes):
+            self.nodes = Nodes(Rows.of(self.nodes))
+        return self.nodes.rows
+
+    def _place(self, party: int, phase: int) -> int:
+        """A number for a party and a phase of this entry; what setup makes is everybody's."""
+        return party + len(self.parties) * (phase + 2 * self.entry) if phase else party
+
+    def _add(
+        self, alike: Alike, party: int, args: tuple[int, ...], phase: int, number: int = -1
+    ) -> int:
+        """The id of a node that there is none like."""
+        entry = self.entry if phase else 0
+        return self.rows.add(alike, party, args, phase, entry, self.layer, number)
 
     @contextmanager
     def in_phase(self, phase: Phase) -> Iterator[None]:
@@ -118,10 +125,8 @@ class Program:
         """Fresh uniform randomness known to `holders` alone; never the same twice."""
         draw = Draw(len(self.draws), frozenset(holders), self.phase)
         self.draws.append(draw)
-        at = {
-            i: self.node(ops.DRAW, i, (), shape, type, draw.phase, number=draw.number)
-            for i in sorted(draw.holders)
-        }
+        alike = self.rows.alike(ops.DRAW, DRAWN, shape, type)
+        at = {i: self._add(alike, i, (), self.phase, draw.number) for i in sorted(draw.holders)}
         return Value(self, at, shape, type)
 
     def source(self, role: str, name: str, owner: int, shape: Shape, type: Type) -> Value:
@@ -160,19 +165,22 @@ class Program:
 
     def constant(self, number: int, shape: Shape, type: Type) -> Value:
         """Public tensor `number` of the plan's constants, at every party."""
-        return self._everywhere(ops.CONSTANT, shape, type, number=number)
+        return self._everywhere(ops.CONSTANT, shape, type, ("number", number))
 
     def const(self, value: int, shape: Shape, type: Type) -> Value:
         """A public integer, the same for every element, at every party."""
         if type.kind not in ops.CONST.makes:
             raise TypeError(f"there is no constant of {type}")
-        return self._everywhere(ops.CONST, shape, type, value=value % type.modulus)
+        return self._everywhere(ops.CONST, shape, type, ("value", value % type.modulus))
 
-    def _everywhere(self, op: PartyOp, shape: Shape, type: Type, **attrs: Any) -> Value:
-        at = {
-            i: self.node(op, i, (), shape, type, Phase.SETUP, **attrs)
-            for i in range(len(self.parties))
-        }
+    def _everywhere(self, op: PartyOp, shape: Shape, type: Type, *pairs: tuple[str, Any]) -> Value:
+        key = (op, shape, type.kind, type.bits, pairs)
+        at = self._public.get(key)
+        if at is None:
+            attrs, number = uncounted(pairs)
+            alike, everyone = self.rows.alike(op, attrs, shape, type), range(len(self.parties))
+            at = {i: self._add(alike, i, (), Phase.SETUP, number) for i in everyone}
+            self._public[key] = at
         return Value(self, at, shape, type)
 
     # Crossings
@@ -184,19 +192,12 @@ class Program:
         """
         if sender == receiver or receiver in value.at:
             raise PlacementError(f"party {receiver} holds this value already")
-        source = value.node_at(sender)
+        source, shape, type = value.id_at(sender), value.shape, value.type
         number, self._sends = self._sends, self._sends + 1
-        received = self.node(
-            ops.SEND,
-            receiver,
-            (source.id,),
-            value.shape,
-            value.type,
-            source.phase,
-            declared=declared,
-            number=number,
-        )
-        return Value(self, value.at | {receiver: received}, value.shape, value.type)
+        alike = self.rows.alike(ops.SEND, (("declared", declared), ("number", None)), shape, type)
+        phase = self.rows.phase[source]
+        received = self._add(alike, receiver, (source,), phase, number)
+        return Value(self, value.at | {receiver: received}, shape, type)
 
     def keep(self, value: Value, name: str, part: tuple[int, int], holders: Iterable[int]) -> None:
         """Lets `value` be part (number, of how many) of state `name` from the end of the run on.
@@ -234,14 +235,17 @@ class Value:
     shape: Final[Shape]
     type: Final[Type]
 
-    def node_at(self, party: int) -> Node:
+    def id_at(self, party: int) -> int:
         if party not in self.at:
             raise PlacementError(f"party {party} does not hold this value; {sorted(self.at)} do")
-        return self.program.nodes[self.at[party]]
+        return self.at[party]
+
+    def node_at(self, party: int) -> Node:
+        return self.program.nodes[self.id_at(party)]
 
     def only(self, *parties: int) -> Value:
         """The same value, its copies at `parties` alone."""
-        return Value(self.program, {i: self.node_at(i).id for i in parties}, self.shape, self.type)
+        return Value(self.program, {i: self.id_at(i) for i in parties}, self.shape, self.type)
 
     @property
     def elements(self) -> int:
@@ -249,12 +253,15 @@ class Value:
 
     @property
     def phase(self) -> Phase:
-        return max(self.program.nodes[n].phase for n in self.at.values())
+        phases = self.program.rows.phase
+        return Phase(max(phases[n] for n in self.at.values()))
 
     def constant_value(self) -> int | None:
         """The public integer that this is at every element, if it is one."""
-        node = self.program.nodes[next(iter(self.at.values()))]
-        return int(node["value"]) if node.op is ops.CONST else None
+        rows = self.program.rows
+        for node in self.at.values():
+            return int(rows.pairs_of(node)[0][1]) if rows.op[node] == CONST else None
+        return None
 
     # Word and bit arithmetic
 
@@ -434,12 +441,18 @@ def apply(op: PartyOp, args: Sequence[Value], shape: Shape, type: Type, **attrs:
         else:
             return program.const(0, shape, type).only(*holders)
     pairs = tuple(sorted(attrs.items())) if attrs else ()
-    nodes, made = program.nodes, {}
+    rows, at = program.rows, {}
+    alike, phases = rows.alike(op, pairs, shape, type), rows.phase
+    made, parties, entry, layer = alike.made, len(program.parties), program.entry, program.layer
     for i in holders:
         ids = tuple([a.at[i] for a in args])
-        phase = max([nodes[n].phase for n in ids])
-        made[i] = program.made(op, i, ids, pairs, shape, type, phase)
-    return Value(program, made, shape, type)
+        phase = max([phases[n] for n in ids])
+        key = (ids, i + parties * (phase + 2 * entry) if phase else i)  # as `Program._place`
+        found = made.get(key)
+        if found is None:
+            made[key] = found = rows.add(alike, i, ids, phase, entry if phase else 0, layer)
+        at[i] = found
+    return Value(program, at, shape, type)
 
 
 def _explicit(value: Value, shape: Shape) -> Value:

@@ -20,6 +20,7 @@ import json
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -32,6 +33,7 @@ from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import Kind, Type
 
 MOST_LINES = 1 << 21
+BLOCK_LINES = 1 << 14  # that are printed at a time
 MOST_RANK = 32
 MOST_ELEMENTS = 1 << 40
 MOST_PARTIES = 16
@@ -48,7 +50,10 @@ _HELD = "#"  # in a text of attributes: the value of `number`, which has a colum
 
 def print_program(program: Program) -> str:
     """The program's text."""
-    return "\n".join(_lines(program)) + "\n"
+    lines, blocks = _lines(program), list[str]()
+    while block := [*islice(lines, BLOCK_LINES)]:  # lines by themselves take twice their text
+        blocks.append("\n".join([*block, ""]))
+    return "".join(blocks)
 
 
 def _lines(program: Program) -> Iterator[str]:
@@ -78,11 +83,10 @@ def _nodes(program: Program) -> Iterator[str]:
         for party, phase, entry in columns.places
     ]
     described = [_described(pairs) for pairs in columns.pairs]
-    args, ends = columns.args.tolist(), columns.first[1:].tolist()
+    args, start = memoryview(columns.args), 0
     each = (columns.op, columns.tensor, columns.attributes, columns.number, columns.place)
-    start = 0
     for value, end, op, tensor, attributes, number, place, layer in zip(
-        values, ends, *(column.tolist() for column in (*each, columns.layer)), strict=True
+        values, *map(memoryview, (columns.first[1:], *each, columns.layer)), strict=True
     ):
         operands = "".join([values[arg] for arg in args[start:end]])
         before, behind = described[attributes]

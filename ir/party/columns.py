@@ -86,7 +86,7 @@ class Columns:
     def _read(self) -> tuple[memoryview, ...]:
         """The columns for who reads single elements: as lists they would take ten times as much."""
         columns = (self.op, self.place, self.tensor, self.attributes, self.number, self.layer)
-        return tuple(memoryview(column) for column in (*columns, self.first, self.args))
+        return tuple(column.data for column in (*columns, self.first, self.args))
 
     def rows_of(self, *kinds: PartyOp) -> Int64s:
         """The rows of some operations, in order."""
@@ -178,13 +178,13 @@ class Alike:
 
     Attributes:
         op, tensor, attributes: as in `Columns`.
-        made: the nodes that may be made once, by operands and where they are, for who keeps them.
+        made: the nodes that are made once, by operands and, at the end, where they are.
     """
 
     op: int
     tensor: int
     attributes: int
-    made: dict[tuple[tuple[int, ...], int], int] = field(default_factory=dict)
+    made: dict[tuple[int, ...], int] = field(default_factory=dict)
 
 
 class Rows:
@@ -241,7 +241,7 @@ class Rows:
         self,
         alike: Alike,
         party: int,
-        args: tuple[int, ...],
+        args: Iterable[int],
         phase: int,
         entry: int,
         layer: int,

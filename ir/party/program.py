@@ -50,6 +50,7 @@ class Program:
         self.entry = 0
         self.phase = Phase.OFFLINE
         self._public: dict[tuple[Any, ...], dict[int, int]] = {}
+        self._groups: dict[frozenset[int], frozenset[int]] = {}
         self._sends = 0
 
     def node(
@@ -66,7 +67,7 @@ class Program:
         pairs, number = uncounted(tuple(sorted(attrs.items())))
         alike = self.rows.alike(op, pairs, shape, type)
         own = () if number < 0 else (number,)
-        key = (args + own, self._place(party, phase))
+        key = (*args, *own, self._place(party, phase))
         found = alike.made.get(key)
         if found is None:
             alike.made[key] = found = self._add(alike, party, args, phase, number)
@@ -123,7 +124,8 @@ class Program:
 
     def draw(self, holders: Iterable[int], shape: Shape, type: Type) -> Value:
         """Fresh uniform randomness known to `holders` alone; never the same twice."""
-        draw = Draw(len(self.draws), frozenset(holders), self.phase)
+        found = frozenset(holders)
+        draw = Draw(len(self.draws), self._groups.setdefault(found, found), self.phase)
         self.draws.append(draw)
         alike = self.rows.alike(ops.DRAW, DRAWN, shape, type)
         at = {i: self._add(alike, i, (), self.phase, draw.number) for i in sorted(draw.holders)}
@@ -445,9 +447,9 @@ def apply(op: PartyOp, args: Sequence[Value], shape: Shape, type: Type, **attrs:
     alike, phases = rows.alike(op, pairs, shape, type), rows.phase
     made, parties, entry, layer = alike.made, len(program.parties), program.entry, program.layer
     for i in holders:
-        ids = tuple([a.at[i] for a in args])
+        ids = [a.at[i] for a in args]
         phase = max([phases[n] for n in ids])
-        key = (ids, i + parties * (phase + 2 * entry) if phase else i)  # as `Program._place`
+        key = (*ids, i + parties * (phase + 2 * entry) if phase else i)  # as `Program._place`
         found = made.get(key)
         if found is None:
             made[key] = found = rows.add(alike, i, ids, phase, entry if phase else 0, layer)

@@ -76,23 +76,25 @@ def _word(name: str) -> str:
 def _nodes(program: Program) -> Iterator[str]:
     """Their lines. What repeats is written once, for a program has a million nodes."""
     columns = columns_of(program.nodes)
-    values = [f" %{row}" for row in range(len(columns))]
     tensors = [f" : {type}[{', '.join(map(str, shape))}] @" for shape, type in columns.tensors]
     places = [
         f"{program.parties[party]} {phase.name.lower()}{entry or ''} "
         for party, phase, entry in columns.places
     ]
     described = [_described(pairs) for pairs in columns.pairs]
-    args, start = memoryview(columns.args), 0
+    args, start = columns.args.data, 0
     each = (columns.op, columns.tensor, columns.attributes, columns.number, columns.place)
-    for value, end, op, tensor, attributes, number, place, layer in zip(
-        values, *map(memoryview, (columns.first[1:], *each, columns.layer)), strict=True
+    for row, end, op, tensor, attributes, number, place, layer in zip(
+        range(len(columns)),
+        columns.first[1:].data,
+        *(x.data for x in (*each, columns.layer)),
+        strict=True,
     ):
-        operands = "".join([values[arg] for arg in args[start:end]])
+        operands = "".join([f" %{arg}" for arg in args[start:end]])
         before, behind = described[attributes]
         attrs = f"{before}{number}{behind}" if number >= 0 else before + behind
         name, start = ops.ALL[op].name, end
-        yield f"{value[1:]} = {name}{operands}{attrs}{tensors[tensor]}{places[place]}{layer}"
+        yield f"%{row} = {name}{operands}{attrs}{tensors[tensor]}{places[place]}{layer}"
 
 
 def _described(pairs: Pairs) -> tuple[str, str]:

@@ -172,7 +172,7 @@ class _Emission:
         self.step_of: dict[tuple[Position, int], int] = {}  # of a segment's actions, and its round
         self.first_step: dict[Position, int] = {}
         self.fused = fused
-        self.layers: list[int] = steps.schedule.columns.layer.tolist()
+        self.layers = steps.schedule.columns.layer.data
         self.counts = iter(fused.counts)
 
     def run(self, given: Named, outputs: Named) -> PartyPlan:

@@ -282,14 +282,16 @@ def _emitted(program: Program) -> tuple[Plan, Weights]:
         program.schedule,
         manifest_of(program),
         list(tensors_of(program)),
-        {
-            "graph": program.graph.text(),
-            "secret": program.secret.text(),
-            "party": print_program(program.expanded.program),
-        },
+        {},
     )
+    # Printed after tables are made: the text of a large program is as large as they are.
+    text = {
+        "graph": program.graph.text(),
+        "secret": program.secret.text(),
+        "party": print_program(program.expanded.program),
+    }
     kept, magnitudes = exact_ranges(program.expanded), tuple(program.ranges.magnitudes)
-    plan = replace(plan, ranges=kept, magnitudes=magnitudes)
+    plan = replace(plan, ir=text, ranges=kept, magnitudes=magnitudes)
     return Plan.of(plan), dict(program.secret.weights)
 
 

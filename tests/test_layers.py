@@ -25,7 +25,7 @@ VERIFIER = {
     *("align_messages", "assign_buffers", "batch_rounds", "collection", "cut_messages"),
     *("emit_party", "facts"),
     *("fuse_local", "fused_code", "fused_templates", "independent_rows", "lower", "registers"),
-    *("sums", "tree_roots"),
+    *("sums", "tree_roots", "walks"),
     *("verify_masking", "verify_outputs", "verify_states", "version"),
 }
 PACKAGE = Path(veilgraph.__file__).parent

@@ -12,9 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.columns import columns_of
 from veilgraph.ir.party.node import Node
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.types import Kind
+from veilgraph.passes.party.walks import Walks
 
 MOST_TERMS = 64  # a longer sum is left as it is: its deeper draws are no witnesses of this message
 MOST_OUTPUT_TERMS = 1 << 14  # of an output; a longer one is not looked into
@@ -59,8 +61,9 @@ class Moved:
 class Sums:
     """The sums of a program's values."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, walks: Walks | None = None) -> None:
         self.program = program
+        self.walks = Walks(columns_of(program.nodes)) if walks is None else walks
         self._steps = 0  # of `moved` so far
 
     def of(self, start: int, behind_messages: bool = True) -> Sum:
@@ -136,10 +139,8 @@ class Sums:
         return None
 
     def _top(self, start: int, behind_messages: bool) -> Node:
-        node = self.program.nodes[start]
-        while self.is_transparent(node) and (behind_messages or node.op is not ops.SEND):
-            node = self.program.nodes[node.args[0]]
-        return node
+        walks = self.walks
+        return self.program.nodes[(walks.same if behind_messages else walks.same_here)[start]]
 
     def is_transparent(self, node: Node) -> bool:
         """A value read as it is: passed on, or reduced to fewer bits."""
@@ -179,11 +180,7 @@ class Sums:
         """The number of the draw that a term is, or of which it has some elements, each once."""
         if key < 0:
             return -1 - key
-        node = self.program.nodes[key]
-        while node.op.masking.selects or (node.op.masking.narrows and self.is_transparent(node)):
-            if node.op is ops.SLICE and not all(node["steps"]):
-                return None
-            node = self.program.nodes[node.args[0]]
+        node = self.program.nodes[self.walks.selected[key]]
         return int(node["number"]) if node.op is ops.DRAW else None
 
 

@@ -21,6 +21,7 @@ from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import CompareWords
 from veilgraph.passes.party.batch_rounds import Schedule
+from veilgraph.passes.party.walks import Walks
 
 Section = tuple[int, int, int]  # of words: where it starts, its length, bits of an element
 
@@ -34,6 +35,7 @@ class TreeRoots:
     """
 
     schedule: Schedule
+    walks: Walks
     hidden: Sequence[bool]
 
     @property
@@ -106,17 +108,15 @@ class TreeRoots:
 
         None where it is no section of these words, or has lost bits before.
         """
-        node = passed(self.program, self.program.nodes[start])
-        bits = node.type.bits
-        while node.op.masking.narrows:
-            node = passed(self.program, self.program.nodes[node.args[0]])
-            if node.type.bits < bits:
-                return None
+        found, narrowest = self.walks.cast
+        if narrowest[start] < self.program.nodes[start].type.bits:
+            return None
+        bits, node = narrowest[start], self.program.nodes[found[start]]
         first = 0
         length = node.elements
         if node.op is ops.CHUNK:
             first = node["start"]
-            node = passed(self.program, self.program.nodes[node.args[0]])
+            node = self.program.nodes[self.walks.passed[node.args[0]]]
         return (first, length, bits) if node.id == words.id else None
 
     @cached_property
@@ -128,13 +128,6 @@ class TreeRoots:
                 if nodes[number].op is ops.DRAW:
                     found[nodes[number]["number"]].append((reader, number))
         return found
-
-
-def passed(program: Program, node: Node) -> Node:
-    """The node whose value a message is, and what else passes one on."""
-    while node.op.masking.passes:
-        node = program.nodes[node.args[0]]
-    return node
 
 
 def _sections(words: Node) -> list[Section]:

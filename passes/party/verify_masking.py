@@ -41,10 +41,11 @@ from veilgraph.passes import _native as native
 from veilgraph.passes._native import Dependencies
 from veilgraph.passes.party.batch_rounds import Schedule
 from veilgraph.passes.party.sums import Sum, Sums
-from veilgraph.passes.party.tree_roots import TreeRoots, passed
+from veilgraph.passes.party.tree_roots import TreeRoots
 from veilgraph.passes.party.verify_outputs import MaskingError as MaskingError
 from veilgraph.passes.party.verify_outputs import Receivers, verify_outputs, verify_receivers
 from veilgraph.passes.party.verify_states import verify_states
+from veilgraph.passes.party.walks import Walks
 from veilgraph.targets.target import Target
 
 
@@ -89,19 +90,25 @@ def verify_masking(
     _verify_draws(schedule)
     verify_receivers(schedule, receivers)
     verify_states(schedule)
+    walks = Walks(schedule.columns)
     for coalition in coalitions:
         _verify_dealt(schedule, frozenset(coalition))
-        verify_view(schedule, coalition)
-    verify_outputs(schedule)
+        verify_view(schedule, coalition, walks)
+    verify_outputs(schedule, walks)
 
 
-def verify_view(schedule: Schedule, coalition: Sequence[int]) -> frozenset[int]:
+def verify_view(
+    schedule: Schedule, coalition: Sequence[int], walks: Walks | None = None
+) -> frozenset[int]:
     """The messages to a coalition that its outputs determine; all others are uniform together.
+
+    Args:
+        walks: of the program's nodes, where they are known.
 
     Raises:
         MaskingError: one of the others may not be.
     """
-    view = _View(schedule, frozenset(coalition))
+    view = _View(schedule, frozenset(coalition), walks or Walks(schedule.columns))
     view.verify()
     return view.determined
 
@@ -135,13 +142,13 @@ def _verify_dealt(schedule: Schedule, coalition: frozenset[int]) -> None:
 class _View:
     """What one coalition sees."""
 
-    def __init__(self, schedule: Schedule, coalition: frozenset[int]) -> None:
+    def __init__(self, schedule: Schedule, coalition: frozenset[int], walks: Walks) -> None:
         self.program: Program = schedule.program
-        self.schedule = schedule
+        self.schedule, self.walks = schedule, walks
         self.coalition = coalition
-        self.sums = Sums(self.program)
+        self.sums = Sums(self.program, walks)
         self.hidden = [not (d.holders & coalition) for d in self.program.draws]
-        self.trees = TreeRoots(schedule, self.hidden)
+        self.trees = TreeRoots(schedule, walks, self.hidden)
         # Of a draw's number, if it is hidden: bit 0 is that of what others hold.
         self.bit = list(accumulate(self.hidden, initial=1))
         self.depends = self._dependencies()
@@ -248,10 +255,15 @@ class _View:
             for i in reversed(self.received)
             if i not in self.determined
         ]
+        met: set[tuple[int, Phase]] = set()
         while todo:
             i, value = todo.pop()
+            phase = self.program.nodes[i].phase
+            if (value.id, phase) in met:  # the same thing to hide, of an earlier message
+                continue
+            met.add((value.id, phase))
             total = self.sums.of(value.id)
-            witnesses = self._witnesses(value, total, self.program.nodes[i].phase)
+            witnesses = self._witnesses(value, total, phase)
             source = None if witnesses else self._masked_source(total)
             if source is not None:
                 masked = self._without_known(self.sums.of(source.id))
@@ -274,11 +286,9 @@ class _View:
 
         Of a section of words, or of bits of one, the words: they are hidden as one.
         """
-        node = passed(self.program, node)
-        source = node
-        while source.op.masking.of_bits or source.op.masking.selects:
-            source = passed(self.program, self.program.nodes[source.args[0]])
-        return source if source.op.masking.roots else node
+        nodes, walks = self.program.nodes, self.walks
+        source = nodes[walks.whole[node.id]]
+        return source if source.op.masking.roots else nodes[walks.passed[node.id]]
 
     @cached_property
     def received(self) -> dict[int, None]:
@@ -344,8 +354,6 @@ class _View:
         terms = list(self._without_known(total).terms)
         if len(terms) != 1 or terms[0] < 0:
             return None
-        node = self.program.nodes[terms[0]]
-        while node.op.masking.of_bits or node.op.masking.passes:
-            node = self.program.nodes[node.args[0]]
+        node = self.program.nodes[self.walks.masked[terms[0]]]
         masked = self._without_known(self.sums.of(node.id))
         return node if self._witnesses(node, masked, node.phase) else None

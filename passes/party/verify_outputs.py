@@ -23,8 +23,10 @@ from veilgraph.ir.party.ops import DECLARED
 from veilgraph.ir.party.program import Program
 from veilgraph.passes.party.batch_rounds import Schedule
 from veilgraph.passes.party.sums import MOST_MASKED_TERMS, Moved, Path, Sums
+from veilgraph.passes.party.walks import Walks
 
 MOST_BITS = 256  # terms of an output that are bits of something; with more it is not looked into
+MOST_BITS_OF_BITS = 64  # operations one behind another that a term is made of
 Receivers = Mapping[str, Collection[int]]
 Term = tuple[Path, int]
 Terms = dict[Term, int]  # how often each is added
@@ -71,14 +73,14 @@ def verify_receivers(schedule: Schedule, receivers: Receivers) -> None:
         told.add((name, node.party, node.entry))
 
 
-def verify_outputs(schedule: Schedule) -> None:
+def verify_outputs(schedule: Schedule, walks: Walks) -> None:
     """That what is declared ends in an output, and that no output is a mask.
 
     Raises:
         MaskingError: naming the message, or the output.
     """
     program = schedule.program
-    sums = Sums(program)
+    sums = Sums(program, walks)
     ended: set[int] = set()
     for node in schedule.nodes_of(ops.OUTPUT):
         ended |= sums.of(node.args[0], behind_messages=False).terms.keys()
@@ -185,7 +187,13 @@ def _bits_of(program: Program, sums: Sums, key: int) -> Bits | None:
     while node.op.masking.aligned_bits or sums.is_transparent(node):
         if node.op.masking.aligned_bits:
             operations.append((node.op, node.attrs, node.type))
-        node = program.nodes[node.args[0]]
+        if len(operations) > MOST_BITS_OF_BITS:
+            layer = program.layers[node.layer]
+            raise MaskingError(f"bits of bits of layer {layer!r} are too deep to look into")
+        below = node.args[0]
+        node = program.nodes[below]
+        if not node.op.masking.aligned_bits:
+            node = program.nodes[sums.walks.passed[below]]
     if not operations:
         return None
     return Bits(tuple(operations), sums.moved(node.id, MOST_MASKED_TERMS))

@@ -98,13 +98,15 @@ class Columns:
         """The nodes in whose memory nodes lie, and at which of its words."""
         starts = np.array([dict(pairs).get("start", 0) for pairs in self.pairs], np.int64)
         per_element = np.array([type.per_element for _, type in self.tensors], np.int64)
-        base, at = rows.copy(), np.zeros(len(rows), np.int64)
-        while len(among := np.flatnonzero(_VIEWS[self.op[base]])):
-            views = base[among]
-            is_chunk = self.op[views] == NUMBERS[ops.CHUNK]
-            at[among] += is_chunk * starts[self.attributes[views]] * per_element[self.tensor[views]]
-            base[among] = self.args[self.first[views]]
-        return base, at
+        views = np.flatnonzero(_VIEWS[self.op])
+        base, at = np.arange(len(self), dtype=np.int64), np.zeros(len(self), np.int64)
+        is_chunk = self.op[views] == NUMBERS[ops.CHUNK]
+        at[views] = is_chunk * starts[self.attributes[views]] * per_element[self.tensor[views]]
+        base[views] = self.args[self.first[views]]
+        # Twice as far each time: a stranger's chain of views may be as long as the program.
+        while not np.array_equal(further := base[base], base):
+            base, at = further, at + at[base]
+        return base[rows], at[rows]
 
     @cached_property
     def party(self) -> Int32s:

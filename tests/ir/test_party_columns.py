@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from veilgraph.ir.party._native import first_of_forms
 from veilgraph.ir.party.columns import Columns, Nodes, columns_of, nodes_of
 from veilgraph.ir.party.legality import IllegalParty, check_party
 from veilgraph.ir.party.node import Node, base_of
-from veilgraph.ir.party.program import Program
+from veilgraph.ir.party.program import Program, Value
 from veilgraph.ir.party.text import parse_program, print_program
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import words
@@ -53,6 +54,34 @@ def test_columns_and_back(choices: random.Random, operations: int) -> None:
         every = [node.id for node in made.nodes if node.op is op]
         assert columns.rows_of(op).tolist() == every
         assert [node.id for node in nodes_of(Nodes(columns), op)] == every
+
+
+def test_a_chain_of_views_as_long_as_a_program() -> None:
+    """20,000 chunks, each of all but the first word of the one before."""
+    p, count = Program(("alice",)), 20_000
+    value = p.source("input", "x", 0, (2 * count,), W)
+    for _ in range(count):
+        value = value.chunk(1, value.elements - 1)
+    columns, start = columns_of(p.nodes), time.process_time()
+    base, at = columns.behind_views(np.arange(len(columns)))
+    assert time.process_time() - start < 1
+    assert not base.any()
+    assert at.tolist() == [*range(count + 1)]
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_a_program_that_was_read_may_grow(as_list: bool) -> None:
+    p, read = chains(2), parse_program(print_program(chains(2)))
+    if as_list:
+        read.nodes = [*read.nodes]
+    for program in (p, read):
+        number = next(node.id for node in program.nodes if node.op is ops.SEND)
+        value = Value(program, {1: number}, (4,), W)
+        doubled = value + value
+        program.output((value + value) * doubled, 1, "z", 0)
+    assert print_program(read) == print_program(p)
+    assert [fields(node) for node in read.nodes] == [fields(node) for node in p.nodes]
+    assert len(read.nodes) == len(columns_of(read.nodes)) == len(p.nodes)
 
 
 def test_nodes_of_a_text_may_be_changed() -> None:

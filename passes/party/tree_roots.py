@@ -15,7 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.columns import NUMBERS
 from veilgraph.ir.party.node import Node
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import Phase
@@ -69,9 +72,7 @@ class TreeRoots:
             draw
             for draw, readers in self._readers.items()
             if all(
-                bool(reader.op.masking.roots or reader.op.masking.expands)
-                and reader.args.index(number) == 0
-                and reader.args.count(number) == 1
+                reader.args.index(number) == 0 and reader.args.count(number) == 1
                 for reader, number in readers
             )
         )
@@ -79,7 +80,7 @@ class TreeRoots:
     def _is_root(self, draw: int, words: Node, place: int) -> bool:
         """Whether a draw is read as one root of these words alone, and by what its party expands
         of them."""
-        return all(
+        return draw in self._readers and all(
             reader.args.count(number) == 1
             and (
                 (reader.id == words.id and reader.args.index(number) == place)
@@ -121,13 +122,24 @@ class TreeRoots:
 
     @cached_property
     def _readers(self) -> dict[int, list[tuple[Node, int]]]:
-        """Of each draw, by its number, the live nodes that read it, each with what it reads."""
-        nodes, found = self.program.nodes, defaultdict[int, list[tuple[Node, int]]](list)
-        for reader in (nodes[i] for i in self.schedule.live):
-            for number in set(reader.args):
-                if nodes[number].op is ops.DRAW:
-                    found[nodes[number]["number"]].append((reader, number))
-        return found
+        """Of each draw that trees alone read, by its number, the live nodes that do, each with what
+        it reads.
+        """
+        columns, nodes = self.schedule.columns, self.program.nodes
+        readers = np.repeat(np.arange(len(columns)), np.diff(columns.first))
+        is_read = (columns.op[columns.args] == NUMBERS[ops.DRAW]) & (
+            self.schedule.is_live[readers] != 0
+        )
+        readers, draws = readers[is_read], columns.args[is_read]
+        is_tree = np.array([bool(op.masking.roots or op.masking.expands) for op in ops.ALL])
+        of_trees = is_tree[columns.op[readers]]
+        others = np.unique(columns.number[draws[~of_trees]])  # a draw's copies have its number
+        of_trees &= ~np.isin(columns.number[draws], others)
+        pairs = np.stack([readers[of_trees], draws[of_trees]], axis=1).tolist()
+        found = defaultdict[int, list[tuple[Node, int]]](list)
+        for reader, draw in dict.fromkeys(map(tuple, pairs)):
+            found[nodes[draw]["number"]].append((nodes[reader], draw))
+        return dict(found)
 
 
 def _sections(words: Node) -> list[Section]:

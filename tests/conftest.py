@@ -16,6 +16,10 @@ from hypothesis import settings
 from veilgraph.kernels.cuda import emulator
 
 ROOT = Path(__file__).parents[1]
+# Objects that are made before Python looks for cycles among them, and how often it then looks at
+# older ones. Its own 700 and 10 have it go through all that lives, modules and plans, for a seventh
+# of the processor's time.
+CYCLES = 20_000, 20, 50
 KEPT_SECONDS = 14 * 86400  # that a compiled kernel is kept which nobody reads
 
 SETTINGS = {
@@ -44,6 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """What workers inherit: a folder of kernels compiled for the host, and the settings above."""
+    gc.set_threshold(*CYCLES)
     if "PYTEST_XDIST_WORKER" not in os.environ:
         for name, value in SETTINGS.items():
             os.environ.setdefault(name, value)

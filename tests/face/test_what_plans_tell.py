@@ -231,15 +231,18 @@ def parts_of(plan: Any, folder: Path) -> dict[str, bytes]:
     return {**parts, "inspect --json": said.stdout.encode()}
 
 
+WRITTEN = re.compile(rb"(?<![\w.])(?=(-?\d[\d.e+-]*))")  # a number, wherever one may begin
+
+
 def found_in(parts: Mapping[str, bytes], numbers: Array) -> set[str]:
     """Where which of these numbers stands, in which form."""
     found = set()
     whole = numbers[numbers == np.round(numbers)]
     forms = {f: numbers.astype(f) for f in ("<f4", "<f8")}
     forms |= {f: whole.astype(f) for f in ("<i4", "<i8")}
-    texts = [re.escape(f"{v:.7g}"[:8]) for v in numbers if v != round(v)]
-    texts += [re.escape(f"{v:e}") for v in numbers] + [f"{v:.0f}" for v in whole]
-    pattern = re.compile(rf"(?<![\w.])-?({'|'.join(texts)})".encode())
+    texts = {f"{v:.7g}"[:8].encode() for v in numbers if v != round(v)}
+    texts |= {f"{v:e}".encode() for v in numbers} | {f"{v:.0f}".encode() for v in whole}
+    lengths = {len(text) for text in texts}
     for name, content in parts.items():
         for form, values in forms.items():
             for start in range(0, np.dtype(form).itemsize, 4):
@@ -247,7 +250,9 @@ def found_in(parts: Mapping[str, bytes], numbers: Array) -> set[str]:
                 hits = _among(values.view(form.replace("f", "u")), words)
                 found |= {f"{v} in {name} as {form}" for v in numbers_at(values, hits)}
         if not name.endswith(".bin"):
-            found |= {f"{hit.decode()} in {name}" for hit in pattern.findall(content)}
+            written = set(WRITTEN.findall(content))
+            begun = {number[:length] for number in written for length in lengths}
+            found |= {f"{text.decode()} in {name}" for text in begun & texts}
     return found | set(_fixed(parts, numbers))
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 Bytes = npt.NDArray[np.uint8]
+Places = npt.NDArray[np.intp]
 
 
 def _times_x(a: int) -> int:
@@ -38,6 +39,7 @@ def _sbox() -> Bytes:
     return box
 
 
+@lru_cache(maxsize=64)
 def expand_key(key: bytes) -> Bytes:
     """The 11 round keys, as [11, 16] (FIPS 197, section 5.2)."""
     words = [np.frombuffer(key, np.uint8)[4 * i : 4 * i + 4] for i in range(4)]
@@ -45,23 +47,35 @@ def expand_key(key: bytes) -> Bytes:
     for i in range(4, 44):
         word = words[i - 1]
         if i % 4 == 0:
-            word = _sbox()[np.roll(word, -1)]
+            word = _sbox()[word[[1, 2, 3, 0]]]
             word[0] ^= constant
             constant = _times_x(constant)
         words.append(words[i - 4] ^ word)
-    return np.concatenate(words).reshape(11, 16)
+    round_keys = np.concatenate(words).reshape(11, 16)
+    round_keys.setflags(write=False)  # all who ask for this key have the same
+    return round_keys
+
+
+@cache
+def _shifted_rows() -> Places:
+    """ShiftRows: the byte of a state that goes to each place (FIPS 197, section 5.1.2)."""
+    return np.array([(r + 4 * ((c + r) % 4)) for c in range(4) for r in range(4)])
+
+
+@cache
+def _turned(by: int) -> Places:
+    """For each place the byte of its column `by` rows below, in a circle."""
+    return np.array([4 * c + (r + by) % 4 for c in range(4) for r in range(4)])
 
 
 def encrypt(round_keys: Bytes, blocks: Bytes) -> Bytes:
     """AES-128 of `blocks` [n, 16] (FIPS 197, section 5.1)."""
-    shift_rows = [(r + 4 * ((c + r) % 4)) for c in range(4) for r in range(4)]
     state: Bytes = blocks ^ round_keys[0]
     for number in range(1, 11):
-        state = _sbox()[state][:, shift_rows]
+        state = _sbox()[state][:, _shifted_rows()]
         if number < 10:
-            column = state.reshape(-1, 4, 4)
-            b, c, d = (np.roll(column, -k, axis=2) for k in (1, 2, 3))
-            state = (_doubled()[column ^ b] ^ b ^ c ^ d).reshape(-1, 16)
+            b, c, d = (state[:, _turned(by)] for by in (1, 2, 3))
+            state = _doubled()[state ^ b] ^ b ^ c ^ d
         state ^= round_keys[number]
     return state
 

@@ -11,6 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from gpus import pycuda_or_skip
 from hypothesis import settings
 
 from veilgraph.kernels.cuda import emulator
@@ -79,6 +80,13 @@ def pytest_collection_finish() -> None:
     """What there is of tests stays: the collector need not look through it again and again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test that needs a GPU is skipped before it prepares what the GPU would compute."""
+    if item.get_closest_marker("gpu"):
+        pycuda_or_skip()
 
 
 @pytest.fixture(scope="session")

@@ -24,10 +24,19 @@ Array = npt.NDArray[Any]
 
 def pycuda_or_skip() -> Any:
     """The module pycuda.driver; skips the test, and says why, where there is no GPU."""
+    if lacking := _lacking():
+        pytest.skip(lacking)
+    return load_pycuda()
+
+
+@cache
+def _lacking() -> str:
+    """Why there is no GPU; empty where there is one."""
     try:
-        return load_pycuda()
+        load_pycuda()
     except UsageError as error:
-        pytest.skip(error.message)
+        return error.message
+    return ""
 
 
 @cache

@@ -71,6 +71,11 @@ class Steps(Watch):
         now = self._clock()
         if self._shares[self._number - 1]:
             self._spent += now - self._start
+        if LOG.isEnabledFor(logging.INFO):  # memory is read from a file
+            self._log_end(now)
+        self._name = ""
+
+    def _log_end(self, now: float) -> None:
         left = self._left(self._number)
         more = _told(left, ", ")
         seconds, so_far = now - self._start, now - self._first
@@ -80,7 +85,6 @@ class Steps(Watch):
             *(seconds, so_far, more),
             extra={**self._attributes(now), "seconds_left": left},
         )
-        self._name = ""
 
     def at(self, doing: str) -> None:
         """Tells who watches; nothing for the log."""
@@ -94,7 +98,8 @@ class Steps(Watch):
 
     def tried(self, what: str) -> None:
         """Tells the log."""
-        LOG.info("%s: %s", self._named(), what, extra=self._attributes(self._clock()))
+        if LOG.isEnabledFor(logging.INFO):
+            LOG.info("%s: %s", self._named(), what, extra=self._attributes(self._clock()))
 
     def _named(self) -> str:
         return f"{self._number} of {len(self._shares)}, {self._name}"

@@ -6,8 +6,11 @@ import gc
 import os
 import signal
 import subprocess
+import sys
 import time
+from functools import cache
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -78,8 +81,18 @@ def _emulator_folder(above: Path) -> Path:
 
 def pytest_collection_finish() -> None:
     """What there is of tests stays: the collector need not look through it again and again."""
+    if "torch" in sys.modules:
+        _list_operators_once()
     gc.collect()
     gc.freeze()
+
+
+def _list_operators_once() -> None:
+    """torch.export asks C++ for all operators a dozen times an export, a thirteenth of the time of
+    tests of its programs. No test adds one there.
+    """
+    utils = import_module("torch._export.utils")
+    utils._materialize_cpp_cia_ops = cache(utils._materialize_cpp_cia_ops)
 
 
 @pytest.hookimpl(tryfirst=True)

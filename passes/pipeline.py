@@ -177,6 +177,7 @@ def _encoding(program: Program) -> EncodeFixedPoint:
         target=program.target,
         trusts_ranges=options.trusts_ranges,
         trains=bool(options.updates),
+        rates=options.rates,
         decisions=tuple(scope(*named) for named in options.reveal_as.items() if named[1].decides),
     )
 

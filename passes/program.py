@@ -64,6 +64,7 @@ class Options:
         state_ranges: where states lie.
         keep_clips: clips of quantised tensors stay, though no sample reaches them.
         announced: inputs that their owner tells every party.
+        rates: those of them that are learning rates.
         given_by_all: inputs that all parties give, each with COMMON or EACH in an owner's place.
         updates: of each state that is an update of what it was, the output that says what a run
             adds to it. These outputs are what is measured, and nobody gets them.
@@ -91,6 +92,7 @@ class Options:
     state_ranges: Mapping[str, RealRange] = field(default_factory=dict)
     keep_clips: bool = False
     announced: tuple[str, ...] = ()
+    rates: tuple[str, ...] = ()
     given_by_all: Mapping[str, str] = field(default_factory=dict)
     updates: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -84,6 +84,7 @@ class EncodeFixedPoint:
         around_functions: widths of 8 bits that values around real functions get beyond one ring for
             all, at the least.
         trains: whether the program computes derivatives.
+        rates: inputs that are public rates, by name.
         decisions: what the names of operations begin with that only decide by measured numbers.
     """
 
@@ -98,6 +99,7 @@ class EncodeFixedPoint:
     fit_units: float = FIT_UNITS
     around_functions: int = WIDEST
     trains: bool = False
+    rates: tuple[str, ...] = ()
     decisions: tuple[str, ...] = ()
 
     def run(self, graph: Graph, visibility: Visibility, ranges: Ranges) -> SecretProgram:
@@ -209,7 +211,7 @@ class EncodeFixedPoint:
     def _choose(self, graph: Graph, statistics: Mapping[ir.Value, Statistics]) -> Scales:
         """Rings and scales: as asked, or the least bytes that are exact enough."""
         known = _is_known(graph, statistics)
-        budget = Budget(self.margin, self.goal, self.frac_bits, self.trains)
+        budget = Budget(self.margin, self.goal, self.frac_bits, self.trains, self.rates)
         problem = ScaleProblem.of(graph, statistics, budget)
         scales = choose_scales(problem, self._trial(problem, known))
         for value in scales.infeasible:

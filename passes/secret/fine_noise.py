@@ -40,13 +40,15 @@ class FineNoise:
 
 
 def _refine(value: ir.Value, argument: Argument) -> None:
+    """Gives noise in the encoding that its sum reads it in: finer, in a ring that is no wider."""
     (reader,) = (use.owner.opview for use in value.uses)
-    if isinstance(reader, secret_ops.Scale):
-        scaled = reader.operation.results[0]
-        shift = Tensor.of(scaled).encoding.frac_bits - argument.tensor.encoding.frac_bits
-        assert attributes_of(reader)["factor"] == 1 << shift, "a scale is brought to another one"
-        value.set_type(scaled.type)
-        scaled.replace_all_uses_with(value)
+    while isinstance(reader, secret_ops.Scale | secret_ops.Reduce):
+        made = reader.operation.results[0]
+        shift = Tensor.of(made).encoding.frac_bits - Tensor.of(value).encoding.frac_bits
+        if isinstance(reader, secret_ops.Scale):
+            assert attributes_of(reader)["factor"] == 1 << shift, "a scale is brought to another"
+        value.set_type(made.type)
+        made.replace_all_uses_with(value)
         reader.operation.erase()
         (reader,) = (use.owner.opview for use in value.uses)
-    assert isinstance(reader, secret_ops.Add), "noise is added to something"
+    assert isinstance(reader, secret_ops.Add), f"{argument.name} is added to something"

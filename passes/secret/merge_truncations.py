@@ -193,8 +193,10 @@ class _Rewriter:
         """A sum or a concatenation: at the widest operand's scale, where that is worth it."""
         bits = max(value.bits for value in operands)
         waiting = [value for value in operands if value.bits]
-        ring_bits = min(ring_of(value.wide) for value in operands)
+        rings = {ring_of(value.wide) for value in operands}
+        ring_bits = min(rings)
         useful = any(not self._is_needed_narrow(value) for value in waiting)
+        useful &= len(rings) == 1 or RealRange.of(op).source is not RangeSource.ASSUMED
         if isinstance(op, secret_ops.Concat):
             useful = bool(waiting) and len({value.bits for value in operands}) == 1 and useful
         if not (useful and self._fits(op, ring_bits, bits)):
@@ -209,7 +211,7 @@ class _Rewriter:
         x, factor = operands[1 - place], operands[place]
         ring_bits = ring_of(x.wide)
         waits = x.bits and not self._is_needed_narrow(x) and self._fits(op, ring_bits, x.bits)
-        number = _known_in(factor.wide, ring_bits) if waits else None
+        number = _known_in(factor.wide, ring_bits) if waits and not factor.bits else None
         if number is None:
             return self._narrow_operands(op, operands)
         reduced = self._reduced(number, ring_bits, factor.range)

@@ -43,6 +43,15 @@ def noisy(suite: str, **options: Any) -> tuple[veilgraph.Plan, Any]:
     )
 
 
+@pytest.mark.parametrize("spread", [0.001, 0.02, 0.05])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_noise_of_any_size_is_as_fine_as_what_it_is_added_to(
+    spread: float, momentum: float
+) -> None:
+    plan, _ = noisy("rep3", noise=spread, optimizer=veilgraph.SGD(momentum=momentum))
+    veilgraph.verify(plan)
+
+
 @pytest.mark.parametrize("suite", WITH_CLEARTEXT)
 def test_updates_are_off_by_as_much_as_was_asked_for(suite: str) -> None:
     """Of all parties together: n parts, each of variance sigma^2 / (n - t)."""

@@ -102,6 +102,36 @@ def test_parameters_alone_are_trained(
         assert np.abs(found.parameters[name] - wanted[name]).max() < 0.02, name
 
 
+class Tempered(nn.Module):
+    """Scores times a learned temperature, which has no axes; as a rate has none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.last = nn.Linear(32, 3)
+        self.temperature = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.last(x.flatten(1)) * self.temperature
+        return scores
+
+
+def test_a_parameter_without_axes_has_the_bits_of_others() -> None:
+    plan, weights = veilgraph.compile_training(
+        Tempered().train(),
+        DATA,
+        loss="cross_entropy",
+        batch=BATCH,
+        rate=0.001,
+        steps=STEPS,
+        optimizer=veilgraph.SGD(momentum=0.9),
+        reveal={"parameters": "alice"},
+    )
+    found = veilgraph.simulate_training(plan, weights, DATA, rate=0.001, steps=STEPS)
+    wanted = trained_by_torch(Tempered(), rate=0.001, momentum=0.9)["temperature"] - 2.0
+    assert np.abs(found.parameters["temperature"] - 2.0 - wanted) < 0.25 * np.abs(wanted)
+
+
 def test_parameters_may_begin_next_to_zero() -> None:
     """As biases of layers that were trained for a short time do."""
     module = Fixed().train()

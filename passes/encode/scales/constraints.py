@@ -25,8 +25,7 @@ LEAST_SIGNIFICANT = 8  # bits of the largest value, where they fit
 LEAST_FRACTION = 8  # of functions, where they fit
 MOST_FRACTION = 20  # of functions: more terms than more bits would take are not worth it
 MIN_FRACTION = -64  # none
-FACTOR_SIGNIFICANT = 8  # bits of the smallest rate: it is off by 1/512 at most
-FACTOR_FRACTION = 12  # of public factors near 1, like a momentum
+RATE_SIGNIFICANT = 8  # bits of the smallest rate are enough: it is off by 1/512 then
 ROW_FRACTION = 12  # of a softmax: samples where one number wins hide what noise does elsewhere
 INVERSE_SIGNIFICANT = 14  # bits of the least inverse, for it multiplies the largest numbers
 UNKNOWN_GAIN_BITS = 24  # where its range is known, but not what noise on it does: as float32 has
@@ -54,12 +53,14 @@ class Budget:
             bits.
         frac_bits: of every stored value and every weight, where the user fixes them.
         trains: whether derivatives are computed: signs mask them.
+        rates: inputs that are public rates, by name.
     """
 
     margin: float
     goal: float
     frac_bits: int | None = None
     trains: bool = False
+    rates: tuple[str, ...] = ()
 
     def whole_bits(self, known: Statistics) -> int:
         """The least b with which every such value stays below 2^b, margin included."""
@@ -228,10 +229,10 @@ class ScaleConstraint:
         return sum(s.noise * 4.0 ** -wide[s.accumulator] for s in each)
 
 
-def _factor_bits(known: Statistics) -> int:
-    """Fraction bits that are enough for a public factor, whose smallest value says so."""
-    smallest = math.frexp(max(known.range.low, 0.0) or known.range.magnitude(1.0))[1]
-    return max(FACTOR_SIGNIFICANT - smallest, FACTOR_FRACTION)
+def _rate_bits(known: Statistics) -> int:
+    """Fraction bits that are enough for a rate, whose smallest value says so."""
+    smallest = max(known.range.low, 0.0) or known.range.magnitude(1.0)
+    return RATE_SIGNIFICANT - math.frexp(smallest)[1]
 
 
 def is_of_relu(op: ops.Step, *, trains: bool) -> bool:
@@ -368,8 +369,8 @@ class ConstraintAnalysis:
         constraint.reaches(self.budget.whole_bits(known))
         if value in self.structure.deferred:
             self._hold(constraint, value)
-        if self.budget.trains and isinstance(value, ir.BlockArgument) and not shape_of(value):
-            constraint.most = _factor_bits(known)  # data has rows: this is a public factor
+        if value in self._rates:
+            constraint.most = _rate_bits(known)
         if known.gain is None:
             constraint.unknown_gain = True
         elif isinstance(value, ir.BlockArgument):
@@ -385,6 +386,11 @@ class ConstraintAnalysis:
         users = [use.owner for use in value.uses]
         results = [user.results[0] for user in users if user.operation.name != "func.return"]
         return any(r in self._products or r not in self.structure.deferred for r in results)
+
+    @cached_property
+    def _rates(self) -> frozenset[ir.Value]:
+        named = self.graph.inputs
+        return frozenset(named[name] for name in self.budget.rates if name in named)
 
     @cached_property
     def _products(self) -> frozenset[ir.Value]:

@@ -48,7 +48,17 @@ from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.program import Graph
-from veilgraph.ir.training import HELD, LABELS, LOSS, NOISE, OVERFLOW, SGD, Masks, Optimizer
+from veilgraph.ir.training import (
+    HELD,
+    LABELS,
+    LOSS,
+    NOISE,
+    OVERFLOW,
+    SGD,
+    STEP_SIZE,
+    Masks,
+    Optimizer,
+)
 from veilgraph.passes.graph.derivatives.algebra import filled, reshaped, total
 from veilgraph.passes.graph.differentiate import gradients
 from veilgraph.passes.graph.public_factors import constant
@@ -204,6 +214,11 @@ class Training:
     def announced(self) -> tuple[str, ...]:
         """The public inputs of a step that one party tells the others."""
         return (*self.optimizer.factors, *self.shares)
+
+    @property
+    def rates(self) -> tuple[str, ...]:
+        """The announced inputs that gradients are multiplied by."""
+        return tuple(name for name in self.optimizer.factors if name.startswith(STEP_SIZE))
 
     @property
     def shares(self) -> dict[str, int]:

@@ -333,6 +333,7 @@ def _options(
             states=states,
             updates=updates,
             announced=training.announced,
+            rates=training.rates,
             given_by_all={
                 **dict.fromkeys(training.masks, COMMON),
                 **dict.fromkeys(training.noises.values(), EACH),

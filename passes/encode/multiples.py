@@ -23,12 +23,13 @@ from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.dialect import GraphOp
 from veilgraph.ir.graph.program import users
 from veilgraph.ir.secret import ops as secret_ops
-from veilgraph.ir.secret.types import Secrecy, Tensor, ring_of
+from veilgraph.ir.secret.types import Tensor, ring_of
 from veilgraph.ir.types import MAX_RING_BITS
 from veilgraph.passes.encode.scales.constraints import headroom
 from veilgraph.passes.encode.scales.ring_widths import CANDIDATE_WIDTHS
 from veilgraph.passes.graph.public_factors import scaling
 from veilgraph.passes.ranges.calibrate import Statistics
+from veilgraph.passes.secret.merge_truncations import is_told_number
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Multiples:
         if not isinstance(op, ops.Mul):
             return None
         known = [self.values.get(value) for value in op.operation.operands]
-        told = [value for value in known if value is not None and _is_told_number(value)]
+        told = [value for value in known if value is not None and is_told_number(value)]
         return told[0] if len(told) == 1 else None
 
     def _whole_bits(self, value: ir.Value) -> int:
@@ -100,14 +101,6 @@ class Multiples:
             return MAX_RING_BITS
         exponent: int = math.frexp(known.range.magnitude(self.margin))[1]
         return exponent
-
-
-def _is_told_number(value: ir.Value) -> bool:
-    """Whether an argument of the secret level is one number that all are told."""
-    if not isinstance(value, ir.BlockArgument):
-        return False
-    tensor = Tensor.of(value)
-    return tensor.encoding.secrecy is Secrecy.PUBLIC and element_count(tensor.shape) == 1
 
 
 def _widest(value: ir.Value, most: int) -> int:

@@ -335,11 +335,12 @@ def _public_factor(op: ir.OpView) -> int | None:
     """
     if type(op) is not secret_ops.Mul:
         return None
-    told = [_is_told_number(value) for value in op.operation.operands]
+    told = [is_told_number(value) for value in op.operation.operands]
     return told.index(True) if sum(told) == 1 else None
 
 
-def _is_told_number(value: ir.Value) -> bool:
+def is_told_number(value: ir.Value) -> bool:
+    """Whether a value of the secret level is one number that all are told, and no constant."""
     tensor = Tensor.of(value)
     is_public = tensor.encoding.secrecy is Secrecy.PUBLIC and element_count(tensor.shape) == 1
     return is_public and _constant(value) is None

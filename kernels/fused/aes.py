@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,6 @@ def _sbox() -> Bytes:
     return box
 
 
-@lru_cache(maxsize=64)
 def expand_key(key: bytes) -> Bytes:
     """The 11 round keys, as [11, 16] (FIPS 197, section 5.2)."""
     words = [np.frombuffer(key, np.uint8)[4 * i : 4 * i + 4] for i in range(4)]
@@ -51,9 +50,7 @@ def expand_key(key: bytes) -> Bytes:
             word[0] ^= constant
             constant = _times_x(constant)
         words.append(words[i - 4] ^ word)
-    round_keys = np.concatenate(words).reshape(11, 16)
-    round_keys.setflags(write=False)  # all who ask for this key have the same
-    return round_keys
+    return np.concatenate(words).reshape(11, 16)
 
 
 @cache

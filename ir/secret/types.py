@@ -151,3 +151,8 @@ class Tensor:
 def ring_of(value: ir.Value) -> int:
     """The bits of the ring that a value is in."""
     return Tensor.of(value).encoding.ring_bits
+
+
+def frac_bits_of(value: ir.Value) -> int:
+    """The fraction bits that a value has."""
+    return Tensor.of(value).encoding.frac_bits

@@ -13,7 +13,7 @@ merge_truncations.py leaves it out. No ring is wider for that than what its fact
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch_mlir import ir
@@ -23,7 +23,7 @@ from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.dialect import GraphOp
 from veilgraph.ir.graph.program import users
 from veilgraph.ir.secret import ops as secret_ops
-from veilgraph.ir.secret.types import Tensor, ring_of
+from veilgraph.ir.secret.types import frac_bits_of, ring_of
 from veilgraph.ir.types import MAX_RING_BITS
 from veilgraph.passes.encode.scales.constraints import headroom
 from veilgraph.passes.encode.scales.ring_widths import CANDIDATE_WIDTHS
@@ -55,36 +55,36 @@ class Multiples:
             return ring_bits
         (result,) = op.operation.results
         factors = [self.values[value] for value in op.operation.operands]
-        multiples = list(self._of(result))
+        multiples = self._of(result)
         if not multiples or self._number_of(op) is not None:
             return ring_bits
-        number_bits = max(_frac_bits(number) for _, number in multiples)
-        frac_bits = number_bits + sum(map(_frac_bits, factors[:2]))
+        number_bits = max(frac_bits_of(number) for _, number in multiples)
+        frac_bits = number_bits + sum(map(frac_bits_of, factors[:2]))
         whole_bits = max(self._whole_bits(multiple) for multiple, _ in multiples)
         enough = (k for k in CANDIDATE_WIDTHS if headroom(k, whole_bits) >= frac_bits)
         wide = next(enough, MAX_RING_BITS)
         available = min(_widest(each, element_count(shape_of(result))) for each in factors)
         return wide if ring_bits < wide <= available else ring_bits
 
-    def _of(self, value: ir.Value) -> Iterator[tuple[ir.Value, ir.Value]]:
+    def _of(self, value: ir.Value) -> list[tuple[ir.Value, ir.Value]]:
         """(multiple, public number) of all that reads a value, moved or not, and the sums that
         multiples go into; none if anything else reads it.
         """
         found: list[tuple[ir.Value, ir.Value]] = []
         for op in users(value):
             if not isinstance(op, GraphOp):  # it is an output
-                return
+                return []
             (result,) = op.operation.results
             if ops.facts_of(op).moves:
-                each = list(self._of(result))
+                each = self._of(result)
             else:
                 number = self._number_of(op)
                 sums = (u.operation.results[0] for u in users(result) if isinstance(u, ops.Add))
                 each = [] if number is None else [(result, number), *((s, number) for s in sums)]
             if not each:
-                return
+                return []
             found += each
-        yield from found
+        return found
 
     def _number_of(self, op: ir.OpView) -> ir.Value | None:
         """The one number, told to all, that an op multiplies by; None where it does not."""
@@ -111,7 +111,3 @@ def _widest(value: ir.Value, most: int) -> int:
     op = None if isinstance(value, ir.BlockArgument) else value.owner.opview
     is_truncated = isinstance(op, secret_ops.Truncate) and element_count(shape_of(value)) <= most
     return MAX_RING_BITS if is_truncated else ring_of(value)
-
-
-def _frac_bits(value: ir.Value) -> int:
-    return Tensor.of(value).encoding.frac_bits

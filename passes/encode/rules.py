@@ -18,7 +18,7 @@ from veilgraph.ir.meaning.integers import center, encode
 from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.ops import COUNTERPARTS, SecretOp, Stated
 from veilgraph.ir.secret.program import SecretProgram
-from veilgraph.ir.secret.types import Encoding, RealRange, Tensor, ring_of
+from veilgraph.ir.secret.types import Encoding, RealRange, frac_bits_of, ring_of
 from veilgraph.passes.encode.functions.calls import FunctionCall
 from veilgraph.passes.encode.functions.softmax import SoftmaxCall, Summed
 from veilgraph.passes.encode.integer_parts import INTEGER_PARTS
@@ -169,9 +169,9 @@ class Encoder:
             return value
         constant = _constant_of(source)
         if constant is not None:
-            return self._encoded(constant, _frac_bits(value), ring_bits, ring_of(value))
+            return self._encoded(constant, frac_bits_of(value), ring_bits, ring_of(value))
         kind = secret_ops.Reduce if ring_bits < ring_of(value) else secret_ops.Lift
-        return self._build(kind, [value], source, _frac_bits(value), ring_bits=ring_bits)
+        return self._build(kind, [value], source, frac_bits_of(value), ring_bits=ring_bits)
 
     def _restated(
         self, value: ir.Value, frac_bits: int, source: ir.Value, ring_bits: int = 0
@@ -182,7 +182,7 @@ class Encoder:
             ring_bits: where they are needed, if that isn't where they are.
         """
         ring_bits = ring_bits or ring_of(value)
-        more = frac_bits - _frac_bits(value)
+        more = frac_bits - frac_bits_of(value)
         constant = _constant_of(source)
         if constant is not None:
             return self._encoded(constant, frac_bits, ring_bits)
@@ -217,11 +217,11 @@ class Encoder:
         operand, factor = scaled
         result = op.operation.results[0]
         home, ring_bits = self._values[operand], self._rings.of(result)
-        bits = _frac_bits(home) - factor.exponent
+        bits = frac_bits_of(home) - factor.exponent
         excess = max(0, bits - self._most.get(result, bits))
         bits -= excess
         if excess:  # before it is in a ring that may hold it without them alone
-            value = self._restated(home, _frac_bits(home) - excess, operand, ring_bits)
+            value = self._restated(home, frac_bits_of(home) - excess, operand, ring_bits)
         else:
             value = self._in_ring(operand, ring_bits)
         if factor.integer == 1:
@@ -233,7 +233,7 @@ class Encoder:
             return self._factor(op)
         x, y, *biases = operands
         result = op.operation.results[0]
-        bits = _frac_bits(x) + _frac_bits(y)
+        bits = frac_bits_of(x) + frac_bits_of(y)
         kind = COUNTERPARTS[type(op)]
         if not biases:
             return self._build(kind, [x, y], result, bits, attributes(op))
@@ -243,7 +243,7 @@ class Encoder:
         before = RealRange(total.low - added.high, total.high - added.low, total.source)
         named: dict[str, Any] = attributes(op)
         product = kind.build(x, y, range=before, **named)
-        if (more := _frac_bits(biases[0]) - bits) > 0 and _constant_of(bias) is None:
+        if (more := frac_bits_of(biases[0]) - bits) > 0 and _constant_of(bias) is None:
             bits += more  # a shift up of the product is free, and a truncation is not
             stated = Stated(frac_bits=bits)
             product = secret_ops.Scale.build(product, range=before, stated=stated, factor=1 << more)
@@ -254,7 +254,7 @@ class Encoder:
 
     def _sum(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
         sources, result = list(op.operation.operands), op.operation.results[0]
-        bits = max(_frac_bits(value) for value in operands)
+        bits = max(frac_bits_of(value) for value in operands)
         aligned = [self._restated(v, bits, s) for v, s in zip(operands, sources, strict=True)]
         return self._build(COUNTERPARTS[type(op)], aligned, result, bits)
 
@@ -281,12 +281,12 @@ class Encoder:
         """On the operand's range, beyond which it is clipped where it can be."""
         (source,), (x,), result = op.operation.operands, operands, op.operation.results[0]
         bits = self._stored[result]
-        known = self._range(source, Encoding(ring_of(x), _frac_bits(x)))
+        known = self._range(source, Encoding(ring_of(x), frac_bits_of(x)))
         call = FunctionCall(
             " ".join((kind_of(op), *map(str, attributes(op).values()))),
             known,
             self._value_range_of(source, known),
-            _frac_bits(x),
+            frac_bits_of(x),
             bits,
             ring_of(x),
             self._program.margin,
@@ -313,7 +313,7 @@ class Encoder:
         if key not in self._summed:
             last = x
             if not is_last:
-                last = self._build(secret_ops.Transpose, [x], source, _frac_bits(x), turned)
+                last = self._build(secret_ops.Transpose, [x], source, frac_bits_of(x), turned)
             calls = [
                 self._softmax_call(each, x) for each in users(source) if self._shares(each, op)
             ]
@@ -333,12 +333,12 @@ class Encoder:
     def _softmax_call(self, op: ir.OpView, x: ir.Value) -> SoftmaxCall:
         """What an op asks of its operand x."""
         (source,), result = op.operation.operands, op.operation.results[0]
-        known = self._range(source, Encoding(ring_of(x), _frac_bits(x)))
+        known = self._range(source, Encoding(ring_of(x), frac_bits_of(x)))
         return SoftmaxCall(
             isinstance(op, ops.LogSoftmax),
             known,
             self._value_range_of(source, known),
-            _frac_bits(x),
+            frac_bits_of(x),
             self._stored[result],
             ring_of(x),
             self._program.margin,
@@ -351,7 +351,7 @@ class Encoder:
         The low bits that do not bear on a ReLU are not looked at.
         """
         (x,), result = operands, op.operation.results[0]
-        beyond = _frac_bits(x) - self._signs.get(result, _frac_bits(x))
+        beyond = frac_bits_of(x) - self._signs.get(result, frac_bits_of(x))
         window = {"window_bits": ring_of(x) - 1, "dropped_bits": max(0, beyond)}
         home = self._home(op)
         return self._build(secret_ops.Step, operands, result, 0, window, ring_bits=home)
@@ -377,14 +377,14 @@ class Encoder:
         return INTEGER_PARTS[type(op)](x, declared)
 
     def _same(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
-        result, bits = op.operation.results[0], _frac_bits(operands[0])
+        result, bits = op.operation.results[0], frac_bits_of(operands[0])
         kind = COUNTERPARTS[type(op)]
         return self._build(kind, operands, result, bits, attributes(op), shape_of(result))
 
     def _pad(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
         named = attributes(op)
         assert named.pop("value") == 0, "approximate writes other padding as sums"
-        result, bits = op.operation.results[0], _frac_bits(operands[0])
+        result, bits = op.operation.results[0], frac_bits_of(operands[0])
         return self._build(secret_ops.Pad, operands, result, bits, named)
 
 
@@ -392,10 +392,6 @@ def _constant_of(source: ir.Value) -> ir.OpView | None:
     """The operation that makes a graph value, if that is a constant."""
     op = defining(source)
     return op if isinstance(op, ops.Constant) else None
-
-
-def _frac_bits(value: ir.Value) -> int:
-    return Tensor.of(value).encoding.frac_bits
 
 
 Rule = Callable[[Encoder, ir.OpView, Sequence[ir.Value]], ir.Value]

@@ -14,16 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from torch_mlir import ir
 
 from veilgraph.ir.attributes import element_count
-from veilgraph.ir.meaning.integers import center
 from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.ops import SecretOp, Stated, attributes_of
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Secrecy, Tensor, ring_of
 from veilgraph.passes.secret.padded_sums import takes_truncated
+from veilgraph.passes.secret.reductions import constant_of, reduced
 
 Rule = Callable[[SecretOp, list["Deferred"]], "Deferred"]
 
@@ -257,21 +256,8 @@ class _Rewriter:
         return value.wide if value.narrow is None else value.narrow
 
     def _reduced(self, value: ir.Value, ring_bits: int, declared: RealRange) -> ir.Value:
-        """The same integers modulo 2^ring_bits, which is no more than they are modulo."""
         old = Tensor.of(value).encoding
-        if old.ring_bits == ring_bits:
-            return value
-        declared = _fitting(declared, replace(old, ring_bits=ring_bits))
-        constant = _constant(value)
-        if constant is None:
-            return secret_ops.Reduce.build(
-                value, range=declared, stated=Stated(ring_bits=ring_bits)
-            )
-        return secret_ops.Constant.build(
-            range=declared,
-            stated=Stated(frac_bits=old.frac_bits, ring_bits=ring_bits),
-            value=np.asarray(center(constant, ring_bits)),
-        )
+        return reduced(value, ring_bits, _fitting(declared, replace(old, ring_bits=ring_bits)))
 
     def _shifted(self, value: Deferred, ring_bits: int, bits: int) -> ir.Value:
         """The deferred integers in such a ring, with still more fraction bits."""
@@ -280,7 +266,7 @@ class _Rewriter:
             return wide
         encoding = Tensor.of(wide).encoding
         wider = Encoding(encoding.ring_bits, encoding.frac_bits + bits, encoding.secrecy)
-        constant = _constant(wide)
+        constant = constant_of(wide)
         if constant is not None:
             return secret_ops.Constant.build(
                 range=value.range,
@@ -343,7 +329,7 @@ def is_told_number(value: ir.Value) -> bool:
     """Whether a value of the secret level is one number that all are told, and no constant."""
     tensor = Tensor.of(value)
     is_public = tensor.encoding.secrecy is Secrecy.PUBLIC and element_count(tensor.shape) == 1
-    return is_public and _constant(value) is None
+    return is_public and constant_of(value) is None
 
 
 def _known_in(value: ir.Value, ring_bits: int) -> ir.Value | None:
@@ -377,9 +363,3 @@ def _fitting(declared: RealRange, encoding: Encoding) -> RealRange:
     """A range that is only assumed is what the encoding can hold."""
     assumed = declared.source is RangeSource.ASSUMED
     return RealRange.assumed(encoding) if assumed else declared
-
-
-def _constant(value: ir.Value) -> NDArray[np.int64] | None:
-    """The integers of a public constant; None for anything else."""
-    owner = None if isinstance(value, ir.BlockArgument) else value.owner.opview
-    return attributes_of(owner)["value"] if isinstance(owner, secret_ops.Constant) else None

@@ -17,15 +17,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
 from torch_mlir import ir
 
-from veilgraph.ir.meaning.integers import center
 from veilgraph.ir.secret import ops as secret_ops
-from veilgraph.ir.secret.dialect import SecretOp, Stated, attributes_of
+from veilgraph.ir.secret.dialect import SecretOp, attributes_of
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import RealRange, Tensor, ring_of
 from veilgraph.passes.secret.function_protocols import form_of
+from veilgraph.passes.secret.reductions import reduced
 
 MADE = (
     secret_ops.Truncate,
@@ -127,14 +126,5 @@ class _Reductions:
             return value
         if (value, bits) not in self._made:
             with self._program.before(op):
-                self._made[value, bits] = self._reduced(value, bits)
+                self._made[value, bits] = reduced(value, bits, self._ranges[value])
         return self._made[value, bits]
-
-    def _reduced(self, value: ir.Value, bits: int) -> ir.Value:
-        known, frac_bits = self._ranges[value], Tensor.of(value).encoding.frac_bits
-        owner = None if isinstance(value, ir.BlockArgument) else value.owner.opview
-        if not isinstance(owner, secret_ops.Constant):
-            return secret_ops.Reduce.build(value, range=known, stated=Stated(ring_bits=bits))
-        integers = np.asarray(center(attributes_of(owner)["value"], bits))
-        stated = Stated(frac_bits=frac_bits, ring_bits=bits)
-        return secret_ops.Constant.build(range=known, stated=stated, value=integers)

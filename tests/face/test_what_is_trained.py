@@ -120,10 +120,7 @@ def test_a_parameter_without_axes_has_the_bits_of_others() -> None:
     plan, weights = veilgraph.compile_training(
         Tempered().train(),
         DATA,
-        loss="cross_entropy",
-        batch=BATCH,
-        rate=0.001,
-        steps=STEPS,
+        **{**OPTIONS, "rate": 0.001},
         optimizer=veilgraph.SGD(momentum=0.9),
         reveal={"parameters": "alice"},
     )

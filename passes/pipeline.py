@@ -162,6 +162,7 @@ def _ranges(program: Program) -> None:
         updates = options.updates.values()
         tolerances = options.tolerances
         found = calibrate(graph, options.samples, program.watch.at, updates, tolerances)
+        found = found.reaching(options.reached)
         found = found.stating("input", {**options.state_ranges, **places})
         program.ranges = found.rounding_again(graph, options.updates)
 

@@ -79,6 +79,16 @@ class Ranges:
             known[role, name] = replace(known.get((role, name), Statistics(found)), range=found)
         return replace(self, known=known)
 
+    def reaching(self, ranges: Mapping[Key, RealRange]) -> Ranges:
+        """The same, some values having been seen elsewhere too. What is proven stays."""
+        known = dict(self.known)
+        for key, found in ranges.items():
+            own = known.get(key)
+            if own is not None and own.range.source is RangeSource.CALIBRATED:
+                low, high = min(own.range.low, found.low), max(own.range.high, found.high)
+                known[key] = replace(own, range=replace(own.range, low=low, high=high))
+        return replace(self, known=known)
+
     def rounding_again(self, graph: Graph, updates: Mapping[str, str]) -> Ranges:
         """The same, some states rounded anew in each run, which is noise on their updates.
 
@@ -192,12 +202,12 @@ def _run(
     """The outputs for a sample; what operations compute is seen, and let go."""
     values = program.run(sample)
     for op in program.graph.operations:
-        seen["operation", name_of(op)].add(_finite(op, values))
+        seen["operation", name_of(op)].add(finite(op, values))
     return {name: values[value] for name, value in program.graph.outputs.items()}
 
 
-def _finite(op: ir.OpView, values: Mapping[ir.Value, Array]) -> Array:
-    """The value of an operation, which has to be a number."""
+def finite(op: ir.OpView, values: Mapping[ir.Value, Array]) -> Array:
+    """The value of an operation; AccuracyError where it is no number."""
     value = values[op.operation.results[0]]
     if not np.isfinite(value).all():
         raise AccuracyError(

@@ -334,6 +334,7 @@ def _options(
             updates=updates,
             announced=training.announced,
             rates=training.rates,
+            reached=found.reached,
             given_by_all={
                 **dict.fromkeys(training.masks, COMMON),
                 **dict.fromkeys(training.noises.values(), EACH),

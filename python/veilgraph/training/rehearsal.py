@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from torch_mlir import ir
 
 from veilgraph.ir.errors import AccuracyError
-from veilgraph.ir.graph.program import Graph
+from veilgraph.ir.graph.program import Graph, name_of
 from veilgraph.ir.meaning.onnx_runtime import OnnxProgram
 from veilgraph.ir.secret.types import RangeSource, RealRange
 from veilgraph.ir.training import LOSS, Noise, Schedule, mean_shares
@@ -23,11 +25,12 @@ from veilgraph.passes.graph.approximate import Approximate
 from veilgraph.passes.graph.fold_batch_norm import FoldBatchNorm
 from veilgraph.passes.graph.fold_divisors import FoldDivisors
 from veilgraph.passes.graph.training.programs import Training
-from veilgraph.passes.ranges.calibrate import outward, rooms
+from veilgraph.passes.ranges.calibrate import Key, finite, outward, rooms
 from veilgraph.training.batches import orders
 from veilgraph.training.masks import drawn
 
 Array = npt.NDArray[np.float32]
+Name = TypeVar("Name")
 MOST_KEPT = 1 << 28  # bytes of steps that are kept to calibrate with
 FEWEST_KEPT = 4  # steps
 POINTS = 3  # steps at which batches are compared: the first, one in the middle, the last
@@ -45,6 +48,9 @@ class Rehearsed:
         samples: of each input of a step, states among them, some steps on a new first axis. The
             first, the last, and those between come first.
         ranges: where states lay in all steps.
+        reached: where all that a step is given and computes lay, in all steps; rows whether they
+            were in one or not. Of gradients the samples tell little: one row that is taken for
+            another class makes a large one.
         losses: the mean loss of each step.
         allowed: the mean error of updates, relative to their mean size, that rounding may cause:
             of the one whose batches differ least.
@@ -54,6 +60,7 @@ class Rehearsed:
 
     samples: Mapping[str, Array]
     ranges: Mapping[str, RealRange]
+    reached: Mapping[Key, RealRange] = field(repr=False)
     losses: Sequence[float]
     allowed: float
     tolerances: Mapping[str, float]
@@ -102,6 +109,7 @@ def rehearse(
     return Rehearsed(
         kept.samples(),
         run.ranges() | _held(training, rows) | _noises(training, noise, parties, rates),
+        run.reached(),
         run.losses,
         float(errors.min()),
         {name: tolerance for name, tolerance in tolerances.items() if tolerance > 1.0},
@@ -159,9 +167,10 @@ class FloatRun:
         self._seed, self._drawn = seed, 0
         self._parts, self._noise = parties, noise
         self._normal = np.random.default_rng(seed)  # in the clear, so nothing rests on it
-        self._lows, self._highs = dict[str, float](), dict[str, float]()
+        self._seen, self._reached = _Extremes[str](), _Extremes[Key]()
         self.losses: list[float] = []
-        self._see()
+        self._seen.add(self.states)
+        self._reached.add({("input", name): x for name, x in rows.items()})
 
     @property
     def bytes_a_step(self) -> int:
@@ -201,7 +210,8 @@ class FloatRun:
         for _ in range(BATCHES):
             order = next(self._others)
             other = {name: x[order] for name, x in self._rows.items()}
-            batches.append(self._evaluated({**given, **other, **self._masks()}))
+            values = self._program.run({**given, **other, **self._masks()})
+            batches.append(self._outputs_of(values))
         noise, size = list[float](), list[float]()
         for name in self._training.moved:
             each = np.stack([b[self._training.updates[name]] for b in batches]).astype(np.float64)
@@ -211,7 +221,8 @@ class FloatRun:
 
     def step(self, number: int, given: Mapping[str, Array]) -> None:
         """Takes step `number`; AccuracyError where a state is then not finite."""
-        found = self._evaluated(given)
+        values = self._program.run(given)
+        found = self._outputs_of(values)
         self.losses.append(float(found[LOSS].item()))
         self.states = {name: found[after] for name, after in self._training.states.items()}
         for name, state in self.states.items():
@@ -220,25 +231,47 @@ class FloatRun:
                     f"State `{name}` is not finite after step {number + 1} in float32.",
                     "Take a smaller learning rate: nothing trains in secret that does not so.",
                 )
-        self._see()
+        self._seen.add(self.states)
+        self._reached.add({("input", name): x for name, x in given.items()})
+        operations = self._program.graph.operations
+        self._reached.add({("operation", name_of(op)): finite(op, values) for op in operations})
 
-    def _evaluated(self, given: Mapping[str, Array]) -> dict[str, Array]:
-        values = self._program.run(given)
+    def _outputs_of(self, values: Mapping[ir.Value, Array]) -> dict[str, Array]:
         return {name: values[value] for name, value in self._outputs.items()}
-
-    def _see(self) -> None:
-        for name, state in self.states.items():
-            low, high = float(state.min(initial=0)), float(state.max(initial=0))
-            self._lows[name] = min(low, self._lows.get(name, low))
-            self._highs[name] = max(high, self._highs.get(name, high))
 
     def ranges(self) -> dict[str, RealRange]:
         """Of states in all steps. What goes with a gradient of zero has room for roundings."""
-        most = {name: max(-low, self._highs[name]) for name, low in self._lows.items()}
-        room = rooms({name: most[name] for name in self._training.kept})
+        found = self._seen.ranges()
+        room = rooms({name: found[name].bound for name in self._training.kept})
         return {
-            name: _known(low - room.get(name, 0.0), self._highs[name] + room.get(name, 0.0))
-            for name, low in self._lows.items()
+            name: _known(
+                min(known.low, 0.0) - room.get(name, 0.0),
+                max(known.high, 0.0) + room.get(name, 0.0),
+            )
+            for name, known in found.items()
+        }
+
+    def reached(self) -> dict[Key, RealRange]:
+        """Of a step's inputs and operations in all steps."""
+        return self._reached.ranges()
+
+
+class _Extremes(Generic[Name]):
+    """The least and the largest of arrays by name; 0 of those without elements."""
+
+    def __init__(self) -> None:
+        self._found: dict[Name, tuple[float, float]] = {}
+
+    def add(self, arrays: Mapping[Name, Array]) -> None:
+        for name, x in arrays.items():
+            low, high = self._found.setdefault(name, (math.inf, -math.inf))
+            if x.size:
+                self._found[name] = min(low, float(x.min())), max(high, float(x.max()))
+
+    def ranges(self) -> dict[Name, RealRange]:
+        return {
+            name: _known(low, high) if low <= high else _known(0.0, 0.0)
+            for name, (low, high) in self._found.items()
         }
 
 

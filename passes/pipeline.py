@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +69,7 @@ LARGEST_CUT = 0.7  # of the target, where the samples say that it was too high
 MOST_CUTS = 4  # before what is predicted is trusted no more
 ON_TARGET = 2  # times less than is aimed at may be predicted: widths are coarse
 LEAST_TARGET_SHARE = 2.0**-30  # more than any ring can do
+TOO_EXACT = 2 / 3  # of the error allowed, and less: there may be something cheaper
 
 
 Stage = tuple[str, str, Callable[[Program], None]]
@@ -291,22 +293,48 @@ def _verifying(program: Program, given: Samples) -> VerifyAccuracy:
 
 
 def _verify_accuracy(program: Program) -> None:
-    """Encodes again as long as the samples say that it was not exact enough; the best is taken."""
+    """Encodes again as long as the samples say that it was not exact enough; the best is taken.
+
+    Widths are coarse, and a trial may be far more exact than was asked. A step of training runs a
+    thousand times: there a coarser one is worth its time too.
+    """
     options = program.options
     if options.samples is None:
         return
     verify = _verifying(program, options.samples)
     chosen = options.ring_bits is None and options.frac_bits is None
     allowed = options.max_error or (MAX_ERROR if chosen else UNUSABLE)
-    best = found = verify.measure(program.secret)
+    best = found = missed_by = verify.measure(program.secret)
     while found.error > allowed and options.frac_bits is None and program.misses <= MOST_CUTS:
         _tell_trial(program, found, allowed)
+        missed_by = found
         _encode_finer(program, found, allowed)
         found = verify.measure(program.secret)
         best = min(best, found, key=lambda measured: measured.error)
+    if options.updates and found.error < TOO_EXACT * allowed and found.program.predicted_error:
+        best = _coarser(program, verify, missed_by, found, allowed)
     if best.error > (options.max_error or UNUSABLE):
         raise missed(best, allowed, _given(options))
     program.secret = verify.told(best, allowed)
+
+
+def _coarser(
+    program: Program, verify: VerifyAccuracy, missed_by: Measured, found: Measured, allowed: float
+) -> Measured:
+    """What is predicted to lie between the last two trials, or nearer to what is allowed than the
+    only one, if it is exact enough and costs less; else the one that was `found`.
+    """
+    last = program.target_share
+    predicted = missed_by.program.predicted_error / found.program.predicted_error
+    program.target_share = last * sqrt(predicted if program.misses else allowed / found.error)
+    program.watch.at("a coarser trial")
+    program.secret = _encoded(program, _encoding(program))
+    coarser = verify.measure(program.secret)
+    prices = (Price.of(each.program, program.target) for each in (coarser, found))
+    if coarser.error <= allowed and next(prices) < next(prices):
+        return coarser
+    program.target_share = last
+    return found
 
 
 def _tell_trial(program: Program, found: Measured, allowed: float) -> None:

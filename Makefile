@@ -2,7 +2,8 @@
 # Everything they install goes into .venv; `make clean` takes it away again.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-JOBS ?= 2
+# Workers of the tests: one more than two cores, for some tests wait for parties that wait.
+JOBS ?= 3
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -30,10 +31,10 @@ demo: $(VENV)/installed ## classify handwritten digits among three processes
 	$(BIN)/veilgraph demo
 
 test: $(VENV)/installed ## run the tests, save those marked slow
-	$(BIN)/pytest -n $(JOBS) -m "not slow"
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow"
 
 test-all: $(VENV)/installed ## run every test
-	$(BIN)/pytest -n $(JOBS)
+	$(BIN)/pytest -n $(JOBS) --dist worksteal
 
 test-gpu: $(VENV)/installed ## run the tests that need a GPU, with CUDA's compiler
 	@$(PIP) install --quiet $$($(BIN)/python -c '$(GPU_REQUIRES)')

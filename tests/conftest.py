@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from functools import cache
 from hashlib import sha256
 from importlib import import_module
@@ -51,25 +53,39 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What workers inherit: a folder of kernels compiled for the host, and the settings above."""
+    """What workers inherit: folders of what compilers have made, and the settings above."""
     gc.set_threshold(*CYCLES)
     if "PYTEST_XDIST_WORKER" not in os.environ:
         for name, value in SETTINGS.items():
             os.environ.setdefault(name, value)
-        os.environ["EMULATOR_FOLDER"] = str(_emulator_folder(ROOT / "build" / "emulator"))
+        os.environ["EMULATOR_FOLDER"] = str(_emulator_folder())
+        if shutil.which("nvcc"):
+            os.environ["NVCC_FOLDER"] = str(_nvcc_folder())
 
 
-def _emulator_folder(above: Path) -> Path:
-    """Where kernels compiled for the host are kept, for all workers and for later runs.
+def _emulator_folder() -> Path:
+    """Where kernels compiled for the host are kept.
 
     A file's name has the digest of its source. The folder's has that of all else that a compiled
     kernel is made of: the compiler, and the emulator with its flags.
     """
-    compiler = subprocess.run(["g++", "--version"], capture_output=True, check=True).stdout
     own = Path(emulator.__file__)
     headers = sorted(own.parents[1].rglob("*.cuh"))
     bodies = sorted(own.parent.glob("*.cu"))
-    parts = [compiler, *(file.read_bytes() for file in (own, *headers, *bodies))]
+    return _kept_folder(ROOT / "build" / "emulator", "g++", [own, *headers, *bodies])
+
+
+def _nvcc_folder() -> Path:
+    """Where is kept what nvcc reports of a text: of nvcc, and of all that a text may include."""
+    kernels = Path(emulator.__file__).parents[2]
+    files = (file for file in kernels.rglob("*") if file.suffix in (".cu", ".cuh", ".h"))
+    return _kept_folder(ROOT / "build" / "nvcc", "nvcc", sorted(files))
+
+
+def _kept_folder(above: Path, compiler: str, files: Iterable[Path]) -> Path:
+    """A folder for all workers and for later runs, of this compiler and of these files."""
+    version = subprocess.run([compiler, "--version"], capture_output=True, check=True).stdout
+    parts = [version, *(file.read_bytes() for file in files)]
     digest = sha256(b"".join(sha256(part).digest() for part in parts)).hexdigest()
     folder = above / digest[:32]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -2,7 +2,8 @@
 
 Here and not with the kernels' tests because printed kernels come from plans: of protocols of a
 suite, as the golden files have them, and of a whole network. What is not marked slow takes a minute
-of a processor in all: every written kernel, a ring of each way, and a few printed kernels.
+of a processor in all: every written kernel, a ring of each way, and a few printed kernels. What
+nvcc reports of a text is kept, as nvcc, its flags, the text and what it includes say it all.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import shutil
 import subprocess
 import sysconfig
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
 from itertools import product
 from math import prod
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import pytest
 from conformance import SETTINGS
@@ -101,16 +104,33 @@ Reports = Mapping[tuple[str, str], str]  # by kernel and architecture
 
 def compiled(folder: Path, text: str, targets: Sequence[str] = TARGETS) -> Reports:
     """What the assembler reports of each kernel on each architecture of `targets`."""
-    unit = folder / "unit.cu"
-    unit.write_text(text, encoding="utf-8")
-    command = [str(NVCC), *FLAGS, *targets, "-Xptxas", "-v", "--fatbin", "-I", str(ROOT), str(unit)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    parts = re.split(r"Compiling entry function '(\w+)' for '(sm_\d+a?)'", done.stderr)
+    flags = (*FLAGS, *targets, "-Xptxas", "-v", "--fatbin")
+    digest = sha256("\0".join((*flags, text)).encode()).hexdigest()
+    kept = Path(os.environ["NVCC_FOLDER"], digest)  # of conftest.py
+    if not kept.exists():
+        kept_whole(kept, assembled(folder, text, flags))
+    parts = re.split(r"Compiling entry function '(\w+)' for '(sm_\d+a?)'", kept.read_text("utf-8"))
     names = zip(parts[1::3], parts[2::3], strict=True)
     reports = dict(zip(names, parts[3::3], strict=True))
     assert {arch for _, arch in reports} == set(re.findall(r"code=(sm_\d+a?)", str(targets)))
     return reports
+
+
+def assembled(folder: Path, text: str, flags: Sequence[str]) -> str:
+    """What nvcc prints of a text that it takes."""
+    unit = folder / "unit.cu"
+    unit.write_text(text, encoding="utf-8")
+    command = [str(NVCC), *flags, "-I", str(ROOT), str(unit)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def kept_whole(path: Path, text: str) -> None:
+    """Writes a file that is there whole or not at all, for other workers and later runs."""
+    with NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+        file.write(text)
+    os.replace(file.name, path)
 
 
 def together(sources: Iterable[Source]) -> str:

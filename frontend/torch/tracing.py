@@ -320,14 +320,21 @@ def _require_look_up(program: ExportedProgram, node: fx.Node, table: str, read: 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
     """Keeps what torch logs, warns of and prints about itself to itself, while it is at work."""
-    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "torch"]
-    before = {name: logging.getLogger(name).level for name in names}
+    every = logging.root.manager.loggerDict.items()
+    loggers = [each for name, each in every if name.partition(".")[0] == "torch"]
+    before = [(each, each.disabled) for each in loggers if isinstance(each, logging.Logger)]
+    whole = logging.getLogger("torch")
+    level = whole.level
     try:
-        for name in names:
-            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+        # Setting a level goes through all loggers of the process: it is done once, and is that of
+        # loggers made meanwhile.
+        whole.setLevel(logging.CRITICAL + 1)
+        for logger, _ in before:
+            logger.disabled = True
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        for name, level in before.items():
-            logging.getLogger(name).setLevel(level)
+        for logger, was_disabled in before:
+            logger.disabled = was_disabled
+        whole.setLevel(level)

@@ -6,6 +6,7 @@ EPILOG lists the exit codes.
 from __future__ import annotations
 
 import errno
+import gc
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,9 @@ EXTRAS = {
     "pycuda": "gpu",
 }
 INTERRUPTED = 130
+# Objects that are made before Python looks for cycles among them, and how often it then looks at
+# older ones. With its own 700 and 10 it goes through all of PyTorch again and again as that loads.
+CYCLES = 20_000, 20, 50
 SLOW_SECONDS = 10.0  # a compilation that takes longer has a line a step where nobody watches
 AS_JSON = "veilgraph.as_json"  # in click's context: whether --json was given
 LOG_JSON = "veilgraph.log_json"  # in click's context: whether --log-json was given
@@ -239,6 +243,7 @@ _ABOUT, _EXAMPLE = (ABOUT, EXAMPLE) if "compile" in VERBS else (ABOUT_CLIENTS, E
 @_loudness
 def main(show_traceback: bool, verbose: int, quiet: bool, log_json: bool) -> None:
     """What the verbs have in common: how much is said, and of errors where they rose."""
+    gc.set_threshold(*CYCLES)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ from views import (
     given,
     is_known,
     parts_of,
-    received,
     run,
 )
 
@@ -133,8 +132,7 @@ def exact_view(
     places, first = {}, 0
     for number in hidden:
         places[number], first = first, first + sizes[number]
-    schedule = protocol.trace(1 << bits)
-    others = every_draw(schedule, coalition, seed)
+    others = every_draw(protocol.trace(1 << bits), coalition, seed)
 
     def source(draw: Draw, shape: Shape, type: Type) -> Array:
         if draw.number not in places:
@@ -151,9 +149,10 @@ def exact_view(
         planes = [value >> np.uint64(j) & np.uint64(1) for j in range(type.bits)]
         return np.array(planes, np.uint8)
 
-    done = run(schedule, 1 << bits, case.sources(secret, coalition, seed), source)
+    part = protocol.seen(1 << bits, coalition)
+    done = run(part.program, 1 << bits, case.sources(secret, coalition, seed), source)
     digest = np.zeros(1 << bits, np.uint64)
-    for message in received(schedule, done, coalition):
+    for message in part.received(done):
         if message.size == digest.size:  # no section of words
             digest = (digest ^ message) * np.uint64(0x9E3779B97F4A7C15)
             digest ^= digest >> np.uint64(29)

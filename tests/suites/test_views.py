@@ -15,6 +15,7 @@ from conformance import SETTINGS, Setting
 from receivers import asked
 from views import (
     ENUMERATED_BITS,
+    TOGETHER,
     Protocol,
     Sample,
     Sources,
@@ -308,9 +309,9 @@ def sampled_differences(protocol: Protocol, case: Case, coalition: Sequence[int]
     for number, secrets in enumerate(([-61, 0], [58, -3])):
         sources = case.sources(secrets, coalition, 1)
         found = Sample()
-        for batch in range(4):
+        for batch in range(RUNS // TOGETHER):
             seed = 1000 * number + batch
-            found.add(*sampled_view(protocol, coalition, sources, RUNS // 4, seed))
+            found.add(*sampled_view(protocol, coalition, sources, TOGETHER, seed))
         samples.append(found)
     return samples[0].differences(samples[1])
 

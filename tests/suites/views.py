@@ -7,7 +7,7 @@ two samples.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from statistics import NormalDist
 from typing import Any
@@ -29,6 +29,7 @@ Array = npt.NDArray[Any]
 Body = Callable[[Parties, int], Iterable[Value]]  # parties, elements -> what the protocol ends with
 
 ENUMERATED_BITS = 18
+TOGETHER = 1 << 14  # runs that are evaluated at once: their arrays are near the processor
 SIGNIFICANCE = 1e-6
 MOST_BITS = 48  # whose parities are taken by threes
 
@@ -48,11 +49,19 @@ class Protocol:
     program: Callable[[Sequence[str]], Program] = Program
     constants: Sequence[Array] = ()
     traced: dict[int, Schedule] = field(default_factory=dict)  # by elements: nothing else matters
+    parts: dict[tuple[int, tuple[int, ...]], Part] = field(default_factory=dict)
 
     def trace(self, elements: int) -> Schedule:
         if elements not in self.traced:
             self.traced[elements] = self._trace(elements)
         return self.traced[elements]
+
+    def seen(self, elements: int, coalition: Sequence[int]) -> Part:
+        """What makes a coalition's view."""
+        key = elements, tuple(coalition)
+        if key not in self.parts:
+            self.parts[key] = Part.seen(self.trace(elements), coalition)
+        return self.parts[key]
 
     def _trace(self, elements: int) -> Schedule:
         program = self.program(self.setting.target.everyone)
@@ -120,8 +129,10 @@ def unknown_bits(schedule: Schedule, coalition: Sequence[int]) -> int:
     return sum(type.bits for draw, type in made if not is_known(draw, coalition))
 
 
-def every_draw(schedule: Schedule, coalition: Sequence[int], seed: int) -> DrawSource:
-    """Element i has the i-th choice of all that is unknown; what is known is the same for all."""
+def every_draw(
+    schedule: Schedule, coalition: Sequence[int], seed: int, first: int = 0
+) -> DrawSource:
+    """Element i has choice `first` + i of all that is unknown; all have what is known."""
     place, places = 0, {}
     for number, (draw, type) in sorted(draw_nodes(schedule).items()):
         if not is_known(draw, coalition):
@@ -129,7 +140,8 @@ def every_draw(schedule: Schedule, coalition: Sequence[int], seed: int) -> DrawS
             place += type.bits
 
     def source(draw: Draw, shape: Shape, type: Type) -> Array:
-        index = np.arange(shape[0], dtype=np.uint64).reshape(shape)  # rows are of one element
+        index = np.arange(first, first + shape[0], dtype=np.uint64)
+        index = index.reshape(shape)  # rows are of one element
         if draw.number in places:
             value = index >> np.uint64(places[draw.number])
         else:
@@ -146,16 +158,58 @@ def every_draw(schedule: Schedule, coalition: Sequence[int], seed: int) -> DrawS
 # Views
 
 
-def received(
-    schedule: Schedule, evaluation: Evaluation, coalition: Sequence[int]
-) -> Iterator[Array]:
-    """Messages to the coalition from outside, each as numbers (planes as the bits of one)."""
-    nodes = schedule.program.nodes
-    for i in schedule.live:
-        node = nodes[i]
-        outside = node.op is ops.SEND and nodes[node.args[0]].party not in coalition
-        if outside and node.party in coalition:
-            yield as_numbers(evaluation.values[i], node.type)
+@dataclass(frozen=True)
+class Part:
+    """What is computed for a view: its messages and draws, and what these are made of.
+
+    What other parties compute between themselves, and what a protocol ends with, is left out.
+
+    Attributes:
+        messages, draws: numbers of nodes of the program.
+    """
+
+    program: Program
+    messages: Sequence[int]
+    draws: Sequence[int]
+
+    @staticmethod
+    def seen(schedule: Schedule, coalition: Sequence[int]) -> Part:
+        """Messages to a coalition from outside, and the draws of one of its parties."""
+        nodes = schedule.program.nodes
+        messages = [
+            i
+            for i in schedule.live
+            if nodes[i].op is ops.SEND
+            and nodes[i].party in coalition
+            and nodes[nodes[i].args[0]].party not in coalition
+        ]
+        draws = [
+            i for i in schedule.live if nodes[i].op is ops.DRAW and nodes[i].party == min(coalition)
+        ]
+        needed = {*messages, *draws}
+        for i in reversed(schedule.live):
+            if i in needed:
+                needed.update(nodes[i].args)
+        place = {i: number for number, i in enumerate(sorted(needed))}
+        program = Program(schedule.program.parties)
+        program.draws = schedule.program.draws
+        program.nodes = [
+            replace(nodes[i], id=number, args=tuple(place[a] for a in nodes[i].args))
+            for i, number in place.items()
+        ]
+        return Part(program, [place[i] for i in messages], [place[i] for i in draws])
+
+    def received(self, evaluation: Evaluation) -> Iterator[Array]:
+        """Each message as numbers (planes as the bits of one)."""
+        return self._numbers(self.messages, evaluation)
+
+    def known(self, evaluation: Evaluation) -> Iterator[Array]:
+        """Each draw as numbers."""
+        return self._numbers(self.draws, evaluation)
+
+    def _numbers(self, nodes: Iterable[int], evaluation: Evaluation) -> Iterator[Array]:
+        for i in nodes:
+            yield as_numbers(evaluation.values[i], self.program.nodes[i].type)
 
 
 def as_numbers(value: Array, type: Type) -> npt.NDArray[np.uint64]:
@@ -165,20 +219,11 @@ def as_numbers(value: Array, type: Type) -> npt.NDArray[np.uint64]:
     return np.tensordot(weights, value.astype(np.uint64), axes=1).ravel()
 
 
-def known_draws(
-    schedule: Schedule, evaluation: Evaluation, coalition: Sequence[int]
-) -> Iterator[Array]:
-    nodes = schedule.program.nodes
-    for i in schedule.live:
-        if nodes[i].op is ops.DRAW and nodes[i].party == min(coalition):
-            yield as_numbers(evaluation.values[i], nodes[i].type)
-
-
 Sources = Mapping[str, Sequence[int]]  # the parts of each given sharing
 
 
 def run(
-    schedule: Schedule,
+    program: Program,
     elements: int,
     sources: Sources,
     draws: DrawSource,
@@ -189,7 +234,7 @@ def run(
         for name, parts in sources.items()
         for j, part in enumerate(parts)
     }
-    return evaluate(schedule.program, arrays, draws, constants)
+    return evaluate(program, arrays, draws, constants)
 
 
 def exact_view(
@@ -198,13 +243,16 @@ def exact_view(
     """The view for every choice of the unknown draws: a hash of each, sorted."""
     bits = unknown_bits(protocol.trace(1), coalition)
     assert bits <= ENUMERATED_BITS, f"{bits} bits to enumerate"
-    schedule = protocol.trace(1 << bits)
-    draws = every_draw(schedule, coalition, seed)
-    evaluation = run(schedule, 1 << bits, sources, draws, protocol.constants)
+    size = min(1 << bits, TOGETHER)
+    part = protocol.seen(size, coalition)
     digest = np.zeros(1 << bits, np.uint64)
-    for message in received(schedule, evaluation, coalition):
-        digest = (digest ^ message) * np.uint64(0x9E3779B97F4A7C15)
-        digest ^= digest >> np.uint64(29)
+    for first in range(0, 1 << bits, size):
+        draws = every_draw(protocol.trace(size), coalition, seed, first)
+        evaluation = run(part.program, size, sources, draws, protocol.constants)
+        own = digest[first : first + size]
+        for message in part.received(evaluation):
+            own[:] = (own ^ message) * np.uint64(0x9E3779B97F4A7C15)
+            own ^= own >> np.uint64(29)
     return np.sort(digest)
 
 
@@ -212,12 +260,9 @@ def sampled_view(
     protocol: Protocol, coalition: Sequence[int], sources: Sources, runs: int, seed: int
 ) -> tuple[list[Array], list[Array]]:
     """Messages of many runs, and what the coalition knows of the randomness."""
-    schedule = protocol.trace(runs)
-    draws = uniform_draws(np.random.default_rng(seed))
-    evaluation = run(schedule, runs, sources, draws, protocol.constants)
-    messages = received(schedule, evaluation, coalition)
-    known = known_draws(schedule, evaluation, coalition)
-    return _columns(messages, runs), _columns(known, runs)
+    draws, part = uniform_draws(np.random.default_rng(seed)), protocol.seen(runs, coalition)
+    evaluation = run(part.program, runs, sources, draws, protocol.constants)
+    return _columns(part.received(evaluation), runs), _columns(part.known(evaluation), runs)
 
 
 def _columns(arrays: Iterable[Array], runs: int) -> list[Array]:

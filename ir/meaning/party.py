@@ -79,12 +79,15 @@ def evaluate(
     result = Evaluation([])
     given = Given(program, sources, draws, constants)
     made: dict[tuple[object, ...], Array] = {}
+    nodes = [*program.nodes]
+    kinds = [(node.type.kind, node.type.bits) for node in nodes]  # compared faster than types
     with np.errstate(over="ignore"):  # NumPy warns of rank 0 alone
-        for node in program.nodes:
+        for node in nodes:
             args = [result.values[i] for i in node.args]
-            types = [program.nodes[i].type for i in node.args]
-            key = (node.op, node.attrs, node.shape, node.type, *types, *map(id, args))
+            own = (kinds[i] for i in (node.id, *node.args))
+            key = (node.op, node.attrs, node.shape, *own, *map(id, args))
             if (value := made.get(key)) is None:
+                types = [nodes[i].type for i in node.args]
                 value = made[key] = _evaluate_node(given, node, args, types)
             result.values.append(value)
             if node.op is ops.SEND:

@@ -184,16 +184,31 @@ def known_integers(
     value: ir.Value, integers: Mapping[ir.Value, NDArray[np.float32]]
 ) -> NDArray[np.float32] | None:
     """The value of what is computed from constants and the integers of the model; else None."""
+    return _known_integers(value, integers, {})
+
+
+def _known_integers(
+    value: ir.Value,
+    integers: Mapping[ir.Value, NDArray[np.float32]],
+    seen: dict[ir.Value, NDArray[np.float32] | None],
+) -> NDArray[np.float32] | None:
+    """The same; what was `seen` on the way is not asked again, as paths to it may be many."""
     if value in integers:
         return integers[value]
+    if value in seen:
+        return seen[value]
+    seen[value] = None
     op = defining(value)
     if op is None:
         return None
-    operands = [known_integers(operand, integers) for operand in op.operation.operands]
-    known = [array for array in operands if array is not None]
-    if len(known) < len(operands):
-        return None
-    return np.asarray(apply(op, known), np.float32)
+    operands = []
+    for operand in op.operation.operands:
+        array = _known_integers(operand, integers, seen)
+        if array is None:
+            return None
+        operands.append(array)
+    seen[value] = found = np.asarray(apply(op, operands), np.float32)
+    return found
 
 
 def is_whole(value: ir.Value, whole: Collection[ir.Value]) -> bool:

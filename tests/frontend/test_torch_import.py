@@ -277,3 +277,19 @@ def test_all_that_is_unsupported_is_told_at_once_with_its_line() -> None:
     for name in ("special_bessel_j0", "lgamma", "linalg_inv"):
         assert name in operators
     assert "test_torch_import.py, line" in caught.value.offenders[0].source
+
+
+class Squared(nn.Module):
+    """What is compared is reached on 3^24 paths."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x / 16
+        for _ in range(24):
+            y = y + y * y
+        return (y[:, None] == torch.arange(3.0)).float()
+
+
+def test_what_is_reached_on_many_paths_is_looked_at_once() -> None:
+    given = torch.zeros(4)
+    (found,) = evaluate(import_torch(Squared().eval(), given), {"x": given.numpy()}).values()
+    np.testing.assert_array_equal(found, [[1, 0, 0]] * 4)

@@ -296,7 +296,7 @@ def _verify_accuracy(program: Program) -> None:
     """Encodes again as long as the samples say that it was not exact enough; the best is taken.
 
     Widths are coarse, and a trial may be far more exact than was asked. A step of training runs a
-    thousand times: there a coarser one is worth its time too.
+    thousand times: there one between the last two is worth its time.
     """
     options = program.options
     if options.samples is None:
@@ -311,28 +311,29 @@ def _verify_accuracy(program: Program) -> None:
         _encode_finer(program, found, allowed)
         found = verify.measure(program.secret)
         best = min(best, found, key=lambda measured: measured.error)
-    if options.updates and found.error < TOO_EXACT * allowed and found.program.predicted_error:
-        best = _coarser(program, verify, missed_by, found, allowed)
+    is_finer = 0 < found.program.predicted_error < missed_by.program.predicted_error
+    if options.updates and is_finer and found.error < TOO_EXACT * allowed:
+        best = _between(program, verify, missed_by, found, allowed)
     if best.error > (options.max_error or UNUSABLE):
         raise missed(best, allowed, _given(options))
     program.secret = verify.told(best, allowed)
 
 
-def _coarser(
+def _between(
     program: Program, verify: VerifyAccuracy, missed_by: Measured, found: Measured, allowed: float
 ) -> Measured:
-    """What is predicted to lie between the last two trials, or nearer to what is allowed than the
-    only one, if it is exact enough and costs less; else the one that was `found`.
+    """What is predicted to be off by more than one trial and less than the other, if it is exact
+    enough and costs less; else the one that was `found`.
     """
     last = program.target_share
-    predicted = missed_by.program.predicted_error / found.program.predicted_error
-    program.target_share = last * sqrt(predicted if program.misses else allowed / found.error)
-    program.watch.at("a coarser trial")
+    ratio = missed_by.program.predicted_error / found.program.predicted_error
+    program.target_share = last * sqrt(ratio)
+    program.watch.at("a trial between the last two")
     program.secret = _encoded(program, _encoding(program))
-    coarser = verify.measure(program.secret)
-    prices = (Price.of(each.program, program.target) for each in (coarser, found))
-    if coarser.error <= allowed and next(prices) < next(prices):
-        return coarser
+    between = verify.measure(program.secret)
+    prices = (Price.of(each.program, program.target) for each in (between, found))
+    if between.error <= allowed and next(prices) < next(prices):
+        return between
     program.target_share = last
     return found
 

@@ -202,12 +202,12 @@ def _run(
     """The outputs for a sample; what operations compute is seen, and let go."""
     values = program.run(sample)
     for op in program.graph.operations:
-        seen["operation", name_of(op)].add(finite(op, values))
+        seen["operation", name_of(op)].add(_finite(op, values))
     return {name: values[value] for name, value in program.graph.outputs.items()}
 
 
-def finite(op: ir.OpView, values: Mapping[ir.Value, Array]) -> Array:
-    """The value of an operation; AccuracyError where it is no number."""
+def _finite(op: ir.OpView, values: Mapping[ir.Value, Array]) -> Array:
+    """The value of an operation, which has to be a number."""
     value = values[op.operation.results[0]]
     if not np.isfinite(value).all():
         raise AccuracyError(

@@ -25,7 +25,7 @@ from veilgraph.passes.graph.approximate import Approximate
 from veilgraph.passes.graph.fold_batch_norm import FoldBatchNorm
 from veilgraph.passes.graph.fold_divisors import FoldDivisors
 from veilgraph.passes.graph.training.programs import Training
-from veilgraph.passes.ranges.calibrate import Key, finite, outward, rooms
+from veilgraph.passes.ranges.calibrate import Key, outward, rooms
 from veilgraph.training.batches import orders
 from veilgraph.training.masks import drawn
 
@@ -225,16 +225,21 @@ class FloatRun:
         found = self._outputs_of(values)
         self.losses.append(float(found[LOSS].item()))
         self.states = {name: found[after] for name, after in self._training.states.items()}
-        for name, state in self.states.items():
-            if not np.isfinite(state).all():
+        self._require_finite(self.states, "State", number)
+        self._seen.add(self.states)
+        operations = self._program.graph.operations
+        computed = {name_of(op): values[op.operation.results[0]] for op in operations}
+        self._require_finite(computed, "Value", number)
+        self._reached.add({("input", name): x for name, x in given.items()})
+        self._reached.add({("operation", name): x for name, x in computed.items()})
+
+    def _require_finite(self, arrays: Mapping[str, Array], kind: str, number: int) -> None:
+        for name, x in arrays.items():
+            if not np.isfinite(x).all():
                 raise AccuracyError(
-                    f"State `{name}` is not finite after step {number + 1} in float32.",
+                    f"{kind} `{name}` is not finite after step {number + 1} in float32.",
                     "Take a smaller learning rate: nothing trains in secret that does not so.",
                 )
-        self._seen.add(self.states)
-        self._reached.add({("input", name): x for name, x in given.items()})
-        operations = self._program.graph.operations
-        self._reached.add({("operation", name_of(op)): finite(op, values) for op in operations})
 
     def _outputs_of(self, values: Mapping[ir.Value, Array]) -> dict[str, Array]:
         return {name: values[value] for name, value in self._outputs.items()}

@@ -17,6 +17,8 @@ from veilgraph.targets.variants import Variant
 
 Holders = Callable[[int, int], frozenset[int]]  # of a part, and of how many: computing parties
 LinearMap = Callable[[Value], Value]  # the same of each part, and of the value
+Link = tuple[int, int]  # sender and receiver
+Deal = tuple[tuple[Link, int], ...]  # of each link that it could have taken the bits so far
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,9 @@ class Parties:
     rotates: bool = True  # from chunk to chunk, where a suite's protocols have unlike roles
     chosen: Mapping[str, Variant] = field(default_factory=dict)  # where not the suite's first
     used: dict[str, Variant] = field(default_factory=dict)  # by name, what was called
-    dealt: Counter[tuple[int, int]] = field(default_factory=Counter)  # bits, by who sends to whom
+    dealt: Counter[Link] = field(default_factory=Counter)  # bits, by who sends to whom
+    deals: list[Deal] | None = None  # what was decided of who is dealt; None: nobody asks
+    bodies: dict[Any, Any] | None = None  # what bodies made (alike_bodies.py); None: none is kept
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(len(self.order)))
@@ -261,6 +265,9 @@ class Provider:
         All others draw theirs. The member is who was sent least so far: links are balanced.
         """
         p, last = self.parties, min(self.members, key=self._sent)
+        if p.deals is not None:
+            links = ((p.index(self.host), p.index(i)) for i in self.members)
+            p.deals.append(tuple((link, p.dealt[link]) for link in links))
         drawn = {
             i: p.draw((i, self.host), value.shape, value.type) for i in self.members if i != last
         }

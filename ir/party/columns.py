@@ -189,6 +189,28 @@ class Alike:
     made: dict[tuple[int, ...], int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, eq=False)
+class RowBlock:
+    """Some rows, to be added again and again; columns as in `Columns`, but for these.
+
+    Attributes:
+        number: of draws and sends, as they are counted from the block's begin; -1 for others.
+        is_draw: whether the number is that of a draw.
+        ends: of each row where its operands end in `args`.
+        args: operands, by their places in a table that is given for each addition.
+    """
+
+    op: npt.NDArray[np.uint8]
+    phase: npt.NDArray[np.uint8]
+    place: Int32s
+    tensor: Int32s
+    attributes: Int32s
+    number: Int64s
+    is_draw: npt.NDArray[np.bool_]
+    ends: Int64s
+    args: Int64s
+
+
 class Rows:
     """The nodes of a program that is being made.
 
@@ -269,6 +291,51 @@ class Rows:
     def pairs_of(self, row: int) -> Pairs:
         """Attributes, where `number` is None."""
         return self._pairs[self.attributes[row]]
+
+    def alike_of(self, row: int) -> Alike:
+        """What a row has in common with others."""
+        shape, type = self._tensors[self.tensor[row]]
+        return self.alike(ops.ALL[self.op[row]], self.pairs_of(row), shape, type)
+
+    def place_of(self, row: int) -> Place:
+        return self._place_of[self.place[row]]
+
+    def block(self, first: int, is_taken: npt.NDArray[np.bool_]) -> RowBlock:
+        """Of the rows from `first` on those that are taken; operands are rows, numbers as here."""
+        begins, args = np.array(self.first[first:]), np.array(self.args[self.first[first] :])
+        lengths = np.diff(begins)
+        op = np.frombuffer(self.op[first:], np.uint8)[is_taken]
+        return RowBlock(
+            op,
+            np.frombuffer(self.phase[first:], np.uint8)[is_taken],
+            np.array(self.place[first:])[is_taken],
+            np.array(self.tensor[first:])[is_taken],
+            np.array(self.attributes[first:])[is_taken],
+            np.array(self.number[first:])[is_taken],
+            op == NUMBERS[ops.DRAW],
+            np.cumsum(lengths[is_taken]),
+            args[np.repeat(is_taken, lengths)].astype(np.int64),
+        )
+
+    def extend(self, block: RowBlock, at: Int64s, draws: int, sends: int, layer: int) -> None:
+        """Adds a block's rows.
+
+        Args:
+            at: the rows of its operands, by their places.
+            draws, sends: the numbers that its own begin with.
+        """
+        begin, count = self.first[-1], len(block.op)
+        first = np.where(block.is_draw, draws, sends)
+        number = np.where(block.number < 0, block.number, block.number + first)
+        self.op += block.op.tobytes()
+        self.phase += block.phase.tobytes()
+        self.place.frombytes(block.place.tobytes())
+        self.tensor.frombytes(block.tensor.tobytes())
+        self.attributes.frombytes(block.attributes.tobytes())
+        self.number.frombytes(number.tobytes())
+        self.layer.frombytes(np.full(count, layer, np.int32).tobytes())
+        self.args.frombytes(at[block.args].astype(np.int32).tobytes())
+        self.first.frombytes((begin + block.ends).tobytes())
 
     def columns(self) -> Columns:
         """A copy of what is there."""

@@ -39,6 +39,11 @@ class Program:
 
     Args:
         parties: names, in the order of their indices.
+
+    Attributes:
+        sends: how many there are.
+        watched: a number of nodes. Of what is made again it is noted whether one of these is equal.
+        has_reused: whether one was, setup's apart.
     """
 
     def __init__(self, parties: Sequence[str]) -> None:
@@ -51,7 +56,9 @@ class Program:
         self.phase = Phase.OFFLINE
         self._public: dict[tuple[Any, ...], dict[int, int]] = {}
         self._groups: dict[frozenset[int], frozenset[int]] = {}
-        self._sends = 0
+        self.sends = 0
+        self.watched = 0
+        self.has_reused = False
 
     def node(
         self,
@@ -67,10 +74,12 @@ class Program:
         pairs, number = uncounted(tuple(sorted(attrs.items())))
         alike = self.rows.alike(op, pairs, shape, type)
         own = () if number < 0 else (number,)
-        key = (*args, *own, self._place(party, phase))
+        key = (*args, *own, self.place(party, phase))
         found = alike.made.get(key)
         if found is None:
             alike.made[key] = found = self._add(alike, party, args, phase, number)
+        elif found < self.watched and phase:
+            self.has_reused = True
         return found
 
     @property
@@ -80,7 +89,7 @@ class Program:
             self.nodes = Nodes(Rows.of(self.nodes))
         return self.nodes.rows
 
-    def _place(self, party: int, phase: int) -> int:
+    def place(self, party: int, phase: int) -> int:
         """A number for a party and a phase of this entry; what setup makes is everybody's."""
         return party + len(self.parties) * (phase + 2 * self.entry) if phase else party
 
@@ -195,7 +204,7 @@ class Program:
         if sender == receiver or receiver in value.at:
             raise PlacementError(f"party {receiver} holds this value already")
         source, shape, type = value.id_at(sender), value.shape, value.type
-        number, self._sends = self._sends, self._sends + 1
+        number, self.sends = self.sends, self.sends + 1
         alike = self.rows.alike(ops.SEND, (("declared", declared), ("number", None)), shape, type)
         phase = self.rows.phase[source]
         received = self._add(alike, receiver, (source,), phase, number)
@@ -449,10 +458,12 @@ def apply(op: PartyOp, args: Sequence[Value], shape: Shape, type: Type, **attrs:
     for i in holders:
         ids = [a.at[i] for a in args]
         phase = max([phases[n] for n in ids])
-        key = (*ids, i + parties * (phase + 2 * entry) if phase else i)  # as `Program._place`
+        key = (*ids, i + parties * (phase + 2 * entry) if phase else i)  # as `Program.place`
         found = made.get(key)
         if found is None:
             made[key] = found = rows.add(alike, i, ids, phase, entry if phase else 0, layer)
+        elif found < program.watched and phase:
+            program.has_reused = True
         at[i] = found
     return Value(program, at, shape, type)
 

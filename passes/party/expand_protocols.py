@@ -263,6 +263,7 @@ class _Expansion:
             rotates=entry.choices.rotates,
             chosen=target.protocols,
             made=common.made,
+            bodies={},
         )
         self.sharings: dict[ir.Value, Sharing] = {}
         self.rounded = dict(truncated_as_revealed(entry.secret, target, entry.states))

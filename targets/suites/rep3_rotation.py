@@ -8,17 +8,17 @@ two small layers in a row the second one's parts are then partly known ahead, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from veilgraph.ir.party.node import Shape
 from veilgraph.ir.party.program import Value, join
+from veilgraph.targets.alike_bodies import Body, run
 from veilgraph.targets.parties import Form, Member, Operation, Parties, Sharing
 
 SMALLEST_CHUNK = 64  # elements: bit planes are sent in 64-bit words
 SMALLEST_ROTATED = 3 * SMALLEST_CHUNK  # elements, of tensors that are cut in chunks
 FEWEST_ROWS = 12  # of which thirds are alike
-Body = Callable[[Parties, Sharing], Sharing]
 
 
 def rotation_of(p: Parties, receiver: Member, role: int) -> int:
@@ -115,7 +115,7 @@ def _in_chunks(
             chunk, rotation = pair
         else:
             chunk = x.map(partial(Value.chunk, start=start, length=length))
-        made = body(p.rotated(rotation), chunk.rotated(rotation)).rotated(-rotation)
+        made = run(p.rotated(rotation), body, chunk.rotated(rotation)).rotated(-rotation)
         done.append(made.map(lambda v: v.reshape((v.elements,))))
     return _joined(done, op.shape)
 

@@ -10,17 +10,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.columns import NUMBERS
 from veilgraph.ir.party.node import Shape
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.secret.function_forms import FunctionForm
 from veilgraph.ir.types import MAX_RING_BITS, Kind, words
-from veilgraph.passes.party.batch_rounds import batch_rounds
+from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
 from veilgraph.passes.secret.function_protocols import public_table
 from veilgraph.passes.secret.protocols.problem import NEVER, Waits
 from veilgraph.targets.parties import Member, Operation, Parties, Sharing
@@ -199,46 +201,52 @@ def communication(result: Sharing, first: int = 0) -> Communication:
         for party in part.at:
             program.output(part, party, f"part{number}", 0)
     schedule = batch_rounds(program)
-    every = program.nodes
-    nodes = [every[i] for i in schedule.live if i >= first]
-    sends = [node for node in nodes if node.op is ops.SEND and node.phase != Phase.SETUP]
+    columns = schedule.columns
+    sends = np.flatnonzero((columns.op == NUMBERS[ops.SEND]) & (schedule.is_live != 0))
+    is_own = sends >= first
+    before = {Phase(phase) for phase in columns.phase[sends[~is_own]].tolist()}
     bits: Counter[Phase] = Counter()
     links: Counter[tuple[Phase, int, int]] = Counter()
     planes: Counter[int] = Counter()
-    for node in sends:
-        sender = every[node.args[0]].party
-        bits[node.phase] += node.type.bits * node.elements
-        links[node.phase, sender, node.party] += node.type.message_bytes(node.elements)
-        if node.phase == Phase.ONLINE and node.type.kind is Kind.PLANES:
-            planes[sender] += node.type.message_bytes(node.elements)
-    before = {every[i].phase for i in schedule.live if i < first and every[i].op is ops.SEND}
+    own = sends[is_own]
+    senders = columns.party[columns.args[columns.first[own]]]
+    sent = (columns.phase, columns.party, columns.tensor)
+    for sender, *row in zip(senders.tolist(), *(x[own].tolist() for x in sent), strict=True):
+        phase, party, (shape, type) = Phase(row[0]), row[1], columns.tensors[row[2]]
+        if phase == Phase.SETUP:
+            continue
+        elements = prod(shape)
+        bits[phase] += type.bits * elements
+        links[phase, sender, party] += type.message_bytes(elements)
+        if phase == Phase.ONLINE and type.kind is Kind.PLANES:
+            planes[sender] += type.message_bytes(elements)
     return Communication(
         bits=bits,
         # Operands are shared in one round, or in none.
         rounds={phase: schedule.rounds[phase] - (phase in before) for phase in Phase},
         links=links,
         planes=planes,
-        waits=_waits(program, schedule.live, first),
+        waits=_waits(schedule, len(program.parties), first),
     )
 
 
-def _waits(program: Program, live: Iterable[int], first: int) -> Waits:
+def _waits(schedule: Schedule, parties: int, first: int) -> Waits:
     """What each party's copy of an output waits for, of nodes before `first`."""
-    parties = range(len(program.parties))
-    nothing = (NEVER,) * len(parties)
-    own = [tuple(0 if i == j else NEVER for j in parties) for i in parties]
+    columns = schedule.columns
+    online = np.flatnonzero((schedule.is_live != 0) & (columns.phase == Phase.ONLINE))
+    nothing = (NEVER,) * parties
+    own = [tuple(0 if i == j else NEVER for j in range(parties)) for i in range(parties)]
     paths: dict[int, tuple[int, ...]] = {}
-    found = np.full((len(parties), len(parties)), NEVER)
-    for i in live:
-        node = program.nodes[i]
-        if node.phase != Phase.ONLINE:
-            continue
+    found = np.full((parties, parties), NEVER)
+    args, begins = columns.args.tolist(), columns.first
+    each = (online, columns.op[online], columns.party[online], begins[online], begins[online + 1])
+    for i, op, party, begin, end in zip(*(x.tolist() for x in each), strict=True):
         if i < first:
-            paths[i] = own[node.party]
+            paths[i] = own[party]
             continue
-        each = (nothing, *(paths.get(a, nothing) for a in node.args))
-        path = tuple(map(max, zip(*each, strict=True)))
-        paths[i] = tuple(n + 1 for n in path) if node.op is ops.SEND else path
-        if node.op is ops.OUTPUT:
-            found[:, node.party] = np.maximum(found[:, node.party], path)
+        read = [paths[a] for a in args[begin:end] if a in paths]
+        path = tuple(map(max, *read)) if len(read) > 1 else read[0] if read else nothing
+        paths[i] = tuple([n + 1 for n in path]) if op == NUMBERS[ops.SEND] else path
+        if op == NUMBERS[ops.OUTPUT]:
+            found[:, party] = np.maximum(found[:, party], path)
     return tuple(map(tuple, found.tolist()))

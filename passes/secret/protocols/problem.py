@@ -20,6 +20,7 @@ from veilgraph.passes._native import Paths
 
 Choice = tuple[int, ...]  # the number of an option, for each op
 Waits = tuple[tuple[int, ...], ...]
+FIRST = 64  # changes whose paths are followed before others
 NEAR = 1e-9  # of a price: what rounding makes of one sum
 NEVER = -(1 << 20)  # rounds that a party waits for what it does not need
 Floats = npt.NDArray[np.float64]
@@ -79,13 +80,20 @@ class Changes(NamedTuple):
             np.repeat(np.array([number for _, number in every], np.int64), lengths),
         )
 
-    def made(self, choice: Choice, i: int) -> Choice:
-        """A choice after change i."""
-        other = list(choice)
-        own = slice(self.first[i], self.first[i + 1])
-        for op, number in zip(self.ops[own].tolist(), self.numbers[own].tolist(), strict=True):
-            other[op] = number
-        return tuple(other)
+    def some(self, taken: npt.NDArray[np.bool_]) -> Changes:
+        """Those that are taken."""
+        lengths = np.diff(self.first)
+        own = np.repeat(taken, lengths)
+        first = np.concatenate(([0], np.cumsum(lengths[taken])))
+        return Changes(first.astype(np.int64), self.ops[own], self.numbers[own])
+
+    def made(self, choice: Integers, each: Sequence[int]) -> Integers:
+        """A choice after each of these changes, a row a change."""
+        others = np.tile(choice, (len(each), 1))
+        for other, i in zip(others, each, strict=True):
+            own = slice(self.first[i], self.first[i + 1])
+            other[self.ops[own]] = self.numbers[own]
+        return others
 
 
 @dataclass(frozen=True)
@@ -110,6 +118,7 @@ class Problem:
     first: Integers = field(init=False)  # where each op's options begin, and the number of all
     free: Integers = field(init=False)  # the ops that have a choice
     fixed: Floats = field(init=False)  # what all others cost
+    waits: Integers = field(init=False)  # of each option, row behind row
     paths: Paths = field(init=False)
 
     def __post_init__(self) -> None:
@@ -127,6 +136,7 @@ class Problem:
             ("first", first),
             ("free", np.flatnonzero(is_free)),
             ("fixed", costs[first[:-1][~is_free]].sum(axis=0)),
+            ("waits", waits.reshape(len(costs), -1) if options else waits),
             ("paths", Paths(begins, before, parties, first, waits)),
         ):
             object.__setattr__(self, name, made)
@@ -141,29 +151,60 @@ class Problem:
         """Of each row of choices; infinite where a store has no room."""
         return self._price(self._summed(choices), self.rounds(choices))
 
-    def changed(self, choice: Sequence[int], changes: Changes) -> Floats:
+    def changed(self, choice: Sequence[int] | Integers, changes: Changes) -> Floats:
         """The price after each change of a choice, to some 1e-12 of it."""
+        row = np.asarray(choice, np.int64)
         if not len(changes.ops):
             return np.zeros(0)
-        row = np.array(choice, np.int64)
-        at = self.first[changes.ops]
-        more = self.costs[at + changes.numbers] - self.costs[at + row[changes.ops]]
-        sums = self._summed(row[None]) + np.add.reduceat(more, changes.first[:-1])
-        return self._price(sums, self.paths.changed(row, *changes))
+        return self._price(self._changed_sums(row, changes), self.paths.changed(row, *changes))
 
-    def cheapest(self, choice: Sequence[int], changes: Changes) -> list[int]:
-        """The changes of a choice that cost least, as far as sums that are rounded tell."""
-        prices = self.changed(choice, changes)
-        least = prices.min(initial=np.inf)
-        return (
-            np.flatnonzero(prices <= least + NEAR * abs(least)).tolist() if least < np.inf else []
-        )
+    def cheapest(self, choice: Integers, changes: Changes) -> tuple[Integers, Floats]:
+        """What comes of the changes that cost least, as far as sums that are rounded tell: choices,
+        and their prices.
+
+        Paths are followed for those alone that may be: what each may cost at least is known without
+        its paths, and the first that are followed say what the others have to cost less than.
+        """
+        if not len(changes.ops):
+            return choice[None][:0], np.zeros(0)
+        sums = self._changed_sums(choice, changes)
+        bounds = self._price(sums, self._fewest_rounds(choice, changes))
+        rounds, prices = np.zeros(len(bounds), np.int64), np.full(len(bounds), np.inf)
+        is_near, is_followed = np.zeros((2, len(bounds)), bool)
+        is_near[np.argpartition(bounds, min(FIRST, len(bounds) - 1))[:FIRST]] = True
+        for _ in range(2):
+            new = is_near & ~is_followed
+            rounds[new] = self.paths.changed(choice, *changes.some(new))
+            prices[new] = self._price(sums[new], rounds[new])
+            least, is_followed = float(prices.min()), is_followed | new
+            is_near = bounds <= least + 10 * NEAR * abs(least)
+        near = np.flatnonzero((prices <= least + NEAR * abs(least)) & (prices < np.inf))
+        others = changes.made(choice, near.tolist())
+        return others, self._price(self._summed(others), rounds[near])
+
+    def _fewest_rounds(self, choice: Integers, changes: Changes) -> Integers:
+        """What the rounds after each change are no less than: a path passes an op once at most, and
+        loses no more there than the longest wait becomes shorter.
+        """
+        at = self.first[changes.ops]
+        before, after = self.waits[at + choice[changes.ops]], self.waits[at + changes.numbers]
+        lost = np.add.reduceat(np.maximum((before - after).max(axis=1), 0), changes.first[:-1])
+        fewest: Integers = np.maximum(self.rounds(choice[None]) - lost, 0)
+        return fewest
+
+    def _changed_sums(self, choice: Integers, changes: Changes) -> Floats:
+        """As `_summed`, after each change."""
+        at = self.first[changes.ops]
+        more = self.costs[at + changes.numbers] - self.costs[at + choice[changes.ops]]
+        sums: Floats = self._summed(choice[None]) + np.add.reduceat(more, changes.first[:-1])
+        return sums
 
     def _summed(self, choices: Integers) -> Floats:
         """Of the costs of options, for each row of choices."""
-        total = np.tile(self.fixed, (len(choices), 1))
-        for op in self.free.tolist():
-            total += self.costs[self.first[op] + choices[:, op]]
+        own = self.costs[self.first[self.free] + choices[:, self.free]]
+        fixed = np.broadcast_to(self.fixed, (len(choices), 1, len(self.fixed)))
+        # One op after another, not in pairs: a choice has one price, whichever it is asked with.
+        total: Floats = np.add.reduce(np.concatenate((fixed, own), axis=1), axis=1)
         return total
 
     def _price(self, sums: Floats, rounds: Integers) -> Floats:

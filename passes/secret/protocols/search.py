@@ -62,15 +62,14 @@ def _searched(problem: Problem) -> Choice:
 
 def _improved(problem: Problem, choice: Choice, changes: Changes) -> Choice:
     """A choice that no change of one op, or of one kind, makes better."""
-    price = problem.price(_rows([choice]))[0]
+    row = np.array(choice, np.int64)
+    price = problem.price(row[None])[0]
     while True:
-        near = problem.cheapest(choice, changes)
-        others = [changes.made(choice, i) for i in near]
-        prices = problem.price(_rows(others)) if others else np.array([np.inf])
+        others, prices = problem.cheapest(row, changes)
+        if not prices.min(initial=np.inf) < price - 1e-12 * abs(price):
+            return tuple(row.tolist())
         least = int(np.argmin(prices))
-        if not prices[least] < price - 1e-12 * abs(price):
-            return choice
-        choice, price = others[least], prices[least]
+        row, price = others[least], prices[least]
 
 
 def _changes(problem: Problem) -> Changes:

@@ -118,13 +118,16 @@ class Dependencies:
 
     Args:
         source: of each node the number of what it is itself, less than `size`; -1 for none.
+        most_words: of 64 sources, that all sets together may take.
 
     Raises:
-        ValueError: columns that are not those of a program.
+        ValueError: columns that are not those of a program, or sets that take more words.
         IndexError: of the methods: there is no such node.
     """
 
-    def __init__(self, source: Int32s, size: int, first: Int64s, args: Int32s) -> None: ...
+    def __init__(
+        self, source: Int32s, size: int, first: Int64s, args: Int32s, most_words: int
+    ) -> None: ...
     def has(self, node: int, source: int) -> bool: ...
     def is_empty(self, node: int) -> bool: ...
     def words(self, node: int) -> npt.NDArray[np.uint64]:

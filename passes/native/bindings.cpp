@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <stdexcept>
+#include <utility>
 
 #include "ir/party/native/arrays.h"
 #include "passes/native/alignment.h"
@@ -138,11 +140,14 @@ nb::tuple forms_of(const Column<uint32_t>& facts, const Column<int32_t>& parties
 }
 
 void make_dependencies(veil::Dependencies* self, const Column<int32_t>& source, int32_t size,
-                       const Column<int64_t>& first, const Column<int32_t>& args) {
+                       const Column<int64_t>& first, const Column<int32_t>& args,
+                       size_t most_words) {
   for (const int32_t number : span(source)) {
     if (number < -1 || number >= size) throw nb::value_error("there is no such source");
   }
-  new (self) veil::Dependencies(span(source), size, {first, args, source.size()});
+  veil::Dependencies made(span(source), size, {first, args, source.size()}, most_words);
+  if (!made.is_whole()) throw std::length_error("sets of sources take more words than are given");
+  new (self) veil::Dependencies(std::move(made));
 }
 
 int32_t known(const veil::Dependencies& all, int64_t node) {
@@ -242,7 +247,8 @@ NB_MODULE(_native, m) {
         "at"_a, "begins"_a, "nodes"_a);
   m.def("reached", &reached, "start"_a, "closed"_a, "first"_a, "args"_a);
   nb::class_<veil::Dependencies>(m, "Dependencies")
-      .def("__init__", &make_dependencies, "source"_a, "size"_a, "first"_a, "args"_a)
+      .def("__init__", &make_dependencies, "source"_a, "size"_a, "first"_a, "args"_a,
+           "most_words"_a)
       .def("has", &has, "node"_a, "source"_a)
       .def("is_empty", [](const veil::Dependencies& all,
                           int64_t node) { return all.is_empty(known(all, node)); })

@@ -9,12 +9,14 @@ namespace veil {
 namespace {
 
 constexpr size_t kMostWaiting = 64;
+constexpr size_t kMostSeen = 8;  // times what is made
 
 }  // namespace
 
-Dependencies::Dependencies(std::span<const int32_t> source, int32_t size, const Operands& operands)
+Dependencies::Dependencies(std::span<const int32_t> source, int32_t size, const Operands& operands,
+                           size_t most_words)
     : size_(size), set_(source.size()) {
-  for (size_t i = 0; i < source.size(); ++i) {
+  for (size_t i = 0; i < source.size() && is_whole_; ++i) {
     uint32_t found = 0;
     if (source[i] >= 0) {
       const auto word = static_cast<size_t>(source[i] / 64);
@@ -23,6 +25,7 @@ Dependencies::Dependencies(std::span<const int32_t> source, int32_t size, const 
     }
     for (const int32_t arg : operands.of(i)) found = united(found, set_[arg]);
     set_[i] = found;
+    is_whole_ = made_ <= most_words && seen_ <= kMostSeen * most_words;
   }
 }
 
@@ -101,6 +104,7 @@ uint32_t Dependencies::united(uint32_t a, uint32_t b) {
   if (a == b || b == 0) return a;
   if (a == 0) return b;
   const Set &one = sets_[a], &other = sets_[b];
+  seen_ += std::min(one.words.size(), other.words.size());
   if (holds(one, other)) return a;
   if (holds(other, one)) return b;
   Set both{std::min(one.first, other.first), {}};
@@ -110,6 +114,7 @@ uint32_t Dependencies::united(uint32_t a, uint32_t b) {
       both.words[set->first - both.first + k] |= set->words[k];
     }
   }
+  made_ += both.words.size();
   sets_.push_back(std::move(both));
   return static_cast<uint32_t>(sets_.size() - 1);
 }

@@ -15,8 +15,14 @@ namespace veil {
 // one operand has all that the others have.
 class Dependencies {
  public:
-  // `source` is the number of what a node is itself, less than `size`, or -1.
-  Dependencies(std::span<const int32_t> source, int32_t size, const Operands& operands);
+  // `source` is the number of what a node is itself, less than `size`, or -1. Sets are made up to
+  // `most_words` words of 64 sources together, and looked through up to so many times a few: a
+  // stranger's program may have a million nodes that depend on as many sources each.
+  Dependencies(std::span<const int32_t> source, int32_t size, const Operands& operands,
+               size_t most_words);
+
+  // Whether that was enough; nothing else may be asked where it was not.
+  bool is_whole() const { return is_whole_; }
 
   bool has(int32_t node, int32_t source) const;
   bool is_empty(int32_t node) const { return sets_[set_[node]].words.empty(); }
@@ -43,6 +49,8 @@ class Dependencies {
   uint32_t united(uint32_t a, uint32_t b);
 
   int32_t size_;
+  bool is_whole_ = true;
+  size_t made_ = 0, seen_ = 0;  // words
   std::deque<Set> sets_{1};  // the first is empty
   std::vector<uint32_t> set_;
 };

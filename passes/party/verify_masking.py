@@ -48,6 +48,8 @@ from veilgraph.passes.party.verify_states import verify_states
 from veilgraph.passes.party.walks import Walks
 from veilgraph.targets.target import Target
 
+MOST_WORDS = 1 << 29  # of 64 draws each: what sets of those that values depend on take together
+
 
 def coalitions(target: Target) -> list[tuple[int, ...]]:
     """The sets of parties that the suite protects against, smaller ones too.
@@ -165,7 +167,11 @@ class _View:
         source[draws[hidden]] = np.array(self.bit, np.int32)[columns.number[draws[hidden]]]
         secrets = columns.rows_of(*(op for op in ops.ALL if op.masking.holds is Holds.SECRET))
         source[secrets[~np.isin(columns.party[secrets], list(self.coalition))]] = 0
-        return Dependencies(source, self.bit[-1] + 1, columns.first, columns.args)
+        try:
+            return Dependencies(source, self.bit[-1] + 1, columns.first, columns.args, MOST_WORDS)
+        except ValueError as error:
+            reason = "its program has more nodes and draws than a host checks"
+            raise MaskingError(reason) from error
 
     def _appears(self, claim: Claim) -> npt.NDArray[np.uint8]:
         """Of each hidden draw, whether the claim depends on it."""

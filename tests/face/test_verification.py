@@ -310,7 +310,7 @@ def test_more_pieces_than_messages_have(plan: Plan) -> None:
 def test_more_draws_and_nodes_than_a_host_checks(
     plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("veilgraph.verification.verify.MOST_WITNESSES", 1000)
+    monkeypatch.setattr("veilgraph.passes.party.verify_masking.MOST_WORDS", 10)
     refused(plan, "more nodes and draws than a host checks")
 
 

@@ -42,7 +42,7 @@ from veilgraph.passes._native import Dependencies
 from veilgraph.passes.collection import paused_collection
 from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
 from veilgraph.passes.party.independent_rows import independent_rows
-from veilgraph.passes.party.verify_masking import coalitions, verify_masking
+from veilgraph.passes.party.verify_masking import MOST_WORDS, coalitions, verify_masking
 from veilgraph.passes.plan.cut_messages import PIECE_BYTES
 from veilgraph.passes.plan.lower import Cost, constants_of, costs, lay_out, lower
 from veilgraph.passes.plan.version import LOWERING_VERSION
@@ -60,7 +60,6 @@ from veilgraph.verification.findings import (
 
 HINT = "Don't run it: ask who compiled the plan for another, and compare what `verify` says."
 MOST_QUOTED = 300  # characters of a reason, which may quote the plan
-MOST_WITNESSES = 1 << 35  # nodes times draws: what checking masks remembers, in bits, at most
 # Of a party's plan: what has tensors by name.
 LISTED = tuple(dict.fromkeys(op.listed for op in ops.ALL if op.listed))
 # What enters, leaves or stays in a ring, and what linear layers multiply in one.
@@ -170,8 +169,6 @@ def _program(plan: Plan) -> Program:
     program = parse_program(text)
     if program.parties != plan.manifest.parties:
         raise _Lie("its program is for other parties")
-    if len(program.nodes) * len(program.draws) > MOST_WITNESSES:
-        raise _Lie("its program has more nodes and draws than a host checks")
     if tuple(layer.name for layer in plan.layers) != tuple(program.layers):
         raise _Lie("its layers are not those of its program")
     check_party(program)
@@ -384,7 +381,7 @@ def _dependencies(program: Program) -> dict[int, tuple[str, ...]]:
         source[node.id] = names.setdefault(name, len(names))
     for node in nodes_of(nodes, ops.KEEP):
         names.setdefault(node["name"], len(names))
-    every = Dependencies(source, len(names), columns.first, columns.args)
+    every = Dependencies(source, len(names), columns.first, columns.args, MOST_WORDS)
 
     def found(node: Node) -> int:
         return int.from_bytes(every.words(node.id).tobytes(), "little")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from veilgraph.passes._native import Dependencies, batch_rounds, reached
 
 Lists = list[list[int]]
+WORDS = 1 << 16  # of 64 sources each
 
 
 def flat(lists: Lists) -> tuple[np.ndarray, np.ndarray]:
@@ -24,7 +25,7 @@ def of_sets(sets: Lists, size: int) -> tuple[Dependencies, list[int]]:
     """Nodes with these sets of sources, behind a node for each source."""
     source = np.full(size + len(sets), -1, np.int32)
     source[:size] = np.arange(size)
-    every = Dependencies(source, size, *flat([[] for _ in range(size)] + sets))
+    every = Dependencies(source, size, *flat([[] for _ in range(size)] + sets), WORDS)
     return every, list(range(size, size + len(sets)))
 
 
@@ -60,7 +61,7 @@ def test_orders(choices: random.Random, claims: int, size: int) -> None:
 def test_sets(choices: random.Random, nodes: int, size: int) -> None:
     source = [choices.randrange(-1, size) for _ in range(nodes)]
     args = [choices.choices(range(i), k=choices.randint(0, 3)) if i else [] for i in range(nodes)]
-    every = Dependencies(np.array(source, np.int32), size, *flat(args))
+    every = Dependencies(np.array(source, np.int32), size, *flat(args), WORDS)
     sets: list[set[int]] = []
     for own, operands in zip(source, args, strict=True):
         sets.append({own}.difference({-1}).union(*(sets[arg] for arg in operands)))
@@ -93,11 +94,26 @@ def test_a_witness_is_one_of_its_own_sources() -> None:
     assert not every.have_order(np.array(nodes, np.int32), *flat([[1], [1]]))
 
 
+def test_sets_take_no_more_words_than_are_given() -> None:
+    """Nodes that go on with one set share it; those that unite two have one of their own."""
+    alike = [[0, 127], *([128 + n] for n in range(1000))]
+    assert Dependencies(*_arguments(alike, 128), 2).has(1128, 127)
+    unlike = [[n, 127] for n in range(100)]
+    with pytest.raises(ValueError, match="more words"):
+        Dependencies(*_arguments(unlike, 128), 100)
+
+
+def _arguments(sets: Lists, size: int) -> tuple[np.ndarray, int, np.ndarray, np.ndarray]:
+    source = np.full(size + len(sets), -1, np.int32)
+    source[:size] = range(size)
+    return source, size, *flat([[] for _ in range(size)] + sets)
+
+
 def test_columns_of_no_program_are_refused() -> None:
     first, args = flat([[], [0]])
     with pytest.raises(ValueError, match="no such source"):
-        Dependencies(np.array([2, -1], np.int32), 2, first, args)
-    every = Dependencies(np.array([0, -1], np.int32), 1, first, args)
+        Dependencies(np.array([2, -1], np.int32), 2, first, args, WORDS)
+    every = Dependencies(np.array([0, -1], np.int32), 1, first, args, WORDS)
     with pytest.raises(IndexError):
         every.has(2, 0)
     with pytest.raises(ValueError, match="of no rows"):

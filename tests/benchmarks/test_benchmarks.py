@@ -55,6 +55,13 @@ def test_choices() -> None:
     assert min(tree["online_seconds"]) > 0
 
 
+def test_versus_older() -> None:
+    """By one checkout both times: the same plan."""
+    (compiled,) = quick("peers.versus_older")["compiles"]
+    assert compiled["older"]["sha256"] == compiled["newer"]["sha256"]
+    assert min(compiled[each]["seconds"] for each in ("older", "newer")) > 0
+
+
 @pytest.mark.slow
 def test_forests() -> None:
     found = quick("models.forests")

@@ -1,0 +1,50 @@
+"""Compiles a model by the veilgraph that this Python has; prints seconds of processor, and more.
+
+    python compile_once.py FOLDER RING
+
+The folder has model.onnx, and samples.npz of all inputs, a sample on each first axis. It is run by
+the Python of any checkout: it imports nothing of `benchmarks`. Imports of veilgraph are apart.
+"""
+
+import hashlib
+import json
+import os
+import resource
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+import veilgraph
+
+
+def seconds() -> float:
+    """Of processor, of this process and of those that it waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    folder, ring = Path(sys.argv[1]), sys.argv[2]
+    samples = dict(np.load(folder / "samples.npz"))
+    shapes = {name: array.shape[1:] for name, array in samples.items()}
+    start = seconds()
+    plan, _ = veilgraph.compile(
+        folder / "model.onnx",
+        ring=ring if ring == "auto" else int(ring),
+        calibrate=samples,
+        shapes=shapes,
+    )
+    taken = seconds() - start
+    with tempfile.TemporaryDirectory() as name:
+        plan.save(Path(name) / "plan")
+        digest = hashlib.sha256((Path(name) / "plan").read_bytes()).hexdigest()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps({"seconds": taken, "peak_bytes": peak, "sha256": digest}))
+
+
+if __name__ == "__main__":
+    main()

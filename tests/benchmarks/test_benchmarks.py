@@ -636,6 +636,7 @@ def test_results_are_replaced_between_their_markers() -> None:
 def test_results_have_the_markers_of_every_script() -> None:
     text = (ROOT / "benchmarks" / "RESULTS.md").read_text()
     scripts = (
+        "peers.versus_older",
         "peers.versus_spu",
         "peers.versus_crypten",
         "peers.versus_crypten_rep3",

@@ -51,7 +51,7 @@ from veilgraph.passes.graph.share_comparisons import ShareComparisons
 from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.party.expand_protocols import expand_protocols, is_revealed
 from veilgraph.passes.party.prune import prune
-from veilgraph.passes.party.verify_masking import coalitions, verify_masking
+from veilgraph.passes.party.verify_masking import verify_own
 from veilgraph.passes.program import Level, Options, Program, Protection, Samples
 from veilgraph.passes.ranges.calibrate import assume, calibrate, mean_sizes
 from veilgraph.passes.secret.choose_comparison import ChooseComparison
@@ -419,9 +419,7 @@ def _batch_rounds(program: Program) -> None:
 def _verify_masking(program: Program) -> None:
     if program.options.is_joined:
         return
-    target = program.target
-    receivers = target.numbers_receiving(revealed(program))
-    verify_masking(program.schedule, coalitions(target), receivers)
+    verify_own(program.schedule, program.target, revealed(program))
 
 
 def _count_questions(program: Program) -> None:

@@ -213,16 +213,26 @@ def _known_integers(
 
 def is_whole(value: ir.Value, whole: Collection[ir.Value]) -> bool:
     """Whether a graph value holds integers alone, given some that do."""
-    op = defining(value)
-    if value in whole or op is None:
-        return value in whole
-    if isinstance(op, ops.Constant):
-        array = np.asarray(attributes(op)["value"])
-        return bool((array == np.rint(array)).all())
-    integers = ops.facts_of(op).integers
-    if integers is Integers.KEPT:
-        return all(is_whole(x, whole) for x in op.operation.operands)
-    return integers is Integers.ALWAYS
+    asked, seen = [value], {value}
+    while asked:
+        x = asked.pop()
+        op = defining(x)
+        if x in whole:
+            continue
+        if op is None:
+            return False
+        integers = ops.facts_of(op).integers
+        if isinstance(op, ops.Constant):
+            array = np.asarray(attributes(op)["value"])
+            if (array != np.rint(array)).any():
+                return False
+        elif integers is Integers.KEPT:
+            operands = [each for each in op.operation.operands if each not in seen]
+            seen.update(operands)
+            asked += operands
+        elif integers is not Integers.ALWAYS:
+            return False
+    return True
 
 
 def number_of(value: ir.Value) -> float | None:

@@ -23,7 +23,7 @@ from veilgraph.ir.types import MAX_RING_BITS
 from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
 from veilgraph.passes.party.expand_protocols import Common, Entry, expand_entries
 from veilgraph.passes.party.prune import prune
-from veilgraph.passes.party.verify_masking import coalitions, verify_masking
+from veilgraph.passes.party.verify_masking import verify_own
 from veilgraph.targets.target import Target
 
 
@@ -50,7 +50,7 @@ def join_entries(
     common.expanded = prune(common.expanded)
     schedule = batch_rounds(common.expanded.program, round_bytes)
     outputs = [n["name"] for n in nodes_of(common.expanded.program.nodes, ops.OUTPUT)]
-    verify_masking(schedule, coalitions(target), target.numbers_receiving(outputs))
+    verify_own(schedule, target, outputs)
     return common, schedule
 
 

@@ -29,6 +29,7 @@ from itertools import accumulate, combinations
 import numpy as np
 import numpy.typing as npt
 
+from veilgraph.ir.errors import ResourceLimitError
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.legality import odd_draw
 from veilgraph.ir.party.node import Node
@@ -49,6 +50,29 @@ from veilgraph.passes.party.walks import Walks
 from veilgraph.targets.target import Target
 
 MOST_WORDS = 1 << 29  # of 64 draws each: what sets of those that values depend on take together
+
+
+class TooManyDraws(MaskingError):
+    """A program that may be as good as any, and is too large to be checked."""
+
+
+def verify_own(schedule: Schedule, target: Target, revealed: Sequence[str]) -> None:
+    """`verify_masking` of a program that was made here, for hosts that do the same.
+
+    Args:
+        revealed: names of outputs that somebody receives.
+
+    Raises:
+        ResourceLimitError: no host would check so much.
+        MaskingError: as `verify_masking`.
+    """
+    try:
+        verify_masking(schedule, coalitions(target), target.numbers_receiving(revealed))
+    except TooManyDraws as error:
+        raise ResourceLimitError(
+            "The model's program has more nodes and draws than hosts check: none would run it.",
+            "Compile a smaller batch, or a model of fewer layers.",
+        ) from error
 
 
 def coalitions(target: Target) -> list[tuple[int, ...]]:
@@ -171,7 +195,7 @@ class _View:
             return Dependencies(source, self.bit[-1] + 1, columns.first, columns.args, MOST_WORDS)
         except ValueError as error:
             reason = "its program has more nodes and draws than a host checks"
-            raise MaskingError(reason) from error
+            raise TooManyDraws(reason) from error
 
     def _appears(self, claim: Claim) -> npt.NDArray[np.uint8]:
         """Of each hidden draw, whether the claim depends on it."""

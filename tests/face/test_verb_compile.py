@@ -249,6 +249,17 @@ def test_an_error_that_can_not_be_held_ends_with_code_4(copied: Compiled) -> Non
     assert not (copied.folder / "n.plan").exists()
 
 
+def test_a_plan_that_no_host_would_check_is_not_written(
+    copied: Compiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("veilgraph.passes.party.verify_masking.MOST_WORDS", 10)
+    code, told = reason("compile", "digits.onnx", "-o", "n.plan", *SHAPE)
+    assert code == 7
+    assert "more nodes and draws than hosts check" in told
+    assert "smaller batch" in told
+    assert not (copied.folder / "n.plan").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

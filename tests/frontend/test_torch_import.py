@@ -289,7 +289,18 @@ class Squared(nn.Module):
         return (y[:, None] == torch.arange(3.0)).float()
 
 
-def test_what_is_reached_on_many_paths_is_looked_at_once() -> None:
+class Doubled(nn.Module):
+    """What is made an integer is one by each of 2^40 paths to what was rounded down."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.floor(x)
+        for _ in range(40):
+            y = y + y
+        return (y.long()[:, None] == torch.arange(3)).float()
+
+
+@pytest.mark.parametrize("module", [Squared, Doubled])
+def test_what_is_reached_on_many_paths_is_looked_at_once(module: type[nn.Module]) -> None:
     given = torch.zeros(4)
-    (found,) = evaluate(import_torch(Squared().eval(), given), {"x": given.numpy()}).values()
+    (found,) = evaluate(import_torch(module().eval(), given), {"x": given.numpy()}).values()
     np.testing.assert_array_equal(found, [[1, 0, 0]] * 4)

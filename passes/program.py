@@ -21,7 +21,7 @@ from veilgraph.passes.graph.reveal_as import Form
 from veilgraph.passes.party.align_messages import round_bytes_of
 from veilgraph.passes.party.batch_rounds import Schedule
 from veilgraph.passes.party.expand_protocols import Choices, Expanded
-from veilgraph.passes.ranges.calibrate import Key, Ranges
+from veilgraph.passes.ranges.calibrate import Key, Ranges, Reach
 from veilgraph.passes.secret.count_questions import Questions
 from veilgraph.targets.target import Target
 from veilgraph.targets.variants import Goal, Roles
@@ -62,7 +62,7 @@ class Options:
         roles: whether parties rotate through the roles of protocols.
         states: of each input that is a state, the output that it is in the next run.
         state_ranges: where states lie.
-        reached: where inputs and operations lay in more runs than the samples are.
+        reached: where inputs and operations lay, in more runs than the samples are.
         keep_clips: clips of quantised tensors stay, though no sample reaches them.
         announced: inputs that their owner tells every party.
         rates: those of them that are learning rates.
@@ -91,7 +91,7 @@ class Options:
     roles: Roles = Roles.AUTO
     states: Mapping[str, str] = field(default_factory=dict)
     state_ranges: Mapping[str, RealRange] = field(default_factory=dict)
-    reached: Mapping[Key, RealRange] = field(default_factory=dict)
+    reached: Mapping[Key, Reach] = field(default_factory=dict)
     keep_clips: bool = False
     announced: tuple[str, ...] = ()
     rates: tuple[str, ...] = ()

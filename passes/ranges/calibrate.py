@@ -36,6 +36,7 @@ AGAIN = 2  # times the noise of rounding once to the nearest has a truncation, a
 STEPS = 16  # of rounding, a factor of two
 SNAP = 1 / 64  # of a step: how far below a bound a value may stay unrounded
 NOTHING = 2.0**-16  # of the median update: what a gradient of zero is in float32 is less
+ALIKE = 1 / 8  # of a value's size: ends of its range that lie so near are the same
 ROOM = 2.0**-8  # of it: an error of what is nothing is relative to that
 
 
@@ -51,6 +52,30 @@ class Statistics:
     range: RealRange
     gain: float | None = None
     peak: float = 0.0
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Where a value lay in the samples' runs, and in every run.
+
+    Another program may say so, that has a value of the same name in another unit: a divisor is
+    folded there, or a mask has another number for what is masked.
+    """
+
+    seen: RealRange
+    every: RealRange
+
+    def widened(self, own: RealRange) -> RealRange:
+        """Where the value lies in every run, that was calibrated as `own`.
+
+        It stays where it is if it is no multiple of what was seen.
+        """
+        unit = own.bound / self.seen.bound if self.seen.bound else 1.0
+        ends = ((own.low, self.seen.low), (own.high, self.seen.high))
+        if any(abs(mine - unit * seen) > ALIKE * own.bound for mine, seen in ends):
+            return own
+        low, high = min(own.low, unit * self.every.low), max(own.high, unit * self.every.high)
+        return replace(own, low=low, high=high)
 
 
 @dataclass(frozen=True)
@@ -79,14 +104,13 @@ class Ranges:
             known[role, name] = replace(known.get((role, name), Statistics(found)), range=found)
         return replace(self, known=known)
 
-    def reaching(self, ranges: Mapping[Key, RealRange]) -> Ranges:
-        """The same, some values having been seen elsewhere too. What is proven stays."""
+    def reaching(self, reached: Mapping[Key, Reach]) -> Ranges:
+        """The same, some values having lain elsewhere in other runs. What is proven stays."""
         known = dict(self.known)
-        for key, found in ranges.items():
+        for key, reach in reached.items():
             own = known.get(key)
             if own is not None and own.range.source is RangeSource.CALIBRATED:
-                low, high = min(own.range.low, found.low), max(own.range.high, found.high)
-                known[key] = replace(own, range=replace(own.range, low=low, high=high))
+                known[key] = replace(own, range=reach.widened(own.range))
         return replace(self, known=known)
 
     def rounding_again(self, graph: Graph, updates: Mapping[str, str]) -> Ranges:

@@ -25,7 +25,7 @@ from veilgraph.passes.graph.approximate import Approximate
 from veilgraph.passes.graph.fold_batch_norm import FoldBatchNorm
 from veilgraph.passes.graph.fold_divisors import FoldDivisors
 from veilgraph.passes.graph.training.programs import Training
-from veilgraph.passes.ranges.calibrate import Key, outward, rooms
+from veilgraph.passes.ranges.calibrate import Key, Reach, outward, rooms
 from veilgraph.training.batches import orders
 from veilgraph.training.masks import drawn
 
@@ -48,9 +48,9 @@ class Rehearsed:
         samples: of each input of a step, states among them, some steps on a new first axis. The
             first, the last, and those between come first.
         ranges: where states lay in all steps.
-        reached: where all that a step is given and computes lay, in all steps; rows whether they
-            were in one or not. Of gradients the samples tell little: one row that is taken for
-            another class makes a large one.
+        reached: where all that a step is given and computes lay, in the steps of the samples and
+            in all; rows whether they were in one or not. Of gradients the samples tell little: one
+            row that is taken for another class makes a large one.
         losses: the mean loss of each step.
         allowed: the mean error of updates, relative to their mean size, that rounding may cause:
             of the one whose batches differ least.
@@ -60,7 +60,7 @@ class Rehearsed:
 
     samples: Mapping[str, Array]
     ranges: Mapping[str, RealRange]
-    reached: Mapping[Key, RealRange] = field(repr=False)
+    reached: Mapping[Key, Reach] = field(repr=False)
     losses: Sequence[float]
     allowed: float
     tolerances: Mapping[str, float]
@@ -100,7 +100,7 @@ def rehearse(
         if number in points:
             found.append(run.noise(given))
         kept.add(number, given)
-        run.step(number, given)
+        run.step(number, given, is_kept=number in kept)
     between, size = (np.array(each) for each in zip(*found, strict=True))
     errors = np.sqrt(max_noise * between.sum(axis=0) / size.sum(axis=0))
     errors = errors.clip(LEAST_ERROR, MOST_ERROR)
@@ -167,10 +167,11 @@ class FloatRun:
         self._seed, self._drawn = seed, 0
         self._parts, self._noise = parties, noise
         self._normal = np.random.default_rng(seed)  # in the clear, so nothing rests on it
-        self._seen, self._reached = _Extremes[str](), _Extremes[Key]()
+        self._seen = _Extremes[str]()
+        self._kept, self._every = _Extremes[Key](), _Extremes[Key]()
         self.losses: list[float] = []
         self._seen.add(self.states)
-        self._reached.add({("input", name): x for name, x in rows.items()})
+        self._every.add({("input", name): x for name, x in rows.items()})
 
     @property
     def bytes_a_step(self) -> int:
@@ -219,27 +220,28 @@ class FloatRun:
             size.append(max(float((each**2).mean()), TINY))
         return noise, size
 
-    def step(self, number: int, given: Mapping[str, Array]) -> None:
-        """Takes step `number`; AccuracyError where a state is then not finite."""
+    def step(self, number: int, given: Mapping[str, Array], *, is_kept: bool = False) -> None:
+        """Takes step `number`, which may be one of the samples.
+
+        Raises:
+            AccuracyError: a state is then not finite.
+        """
         values = self._program.run(given)
         found = self._outputs_of(values)
         self.losses.append(float(found[LOSS].item()))
         self.states = {name: found[after] for name, after in self._training.states.items()}
-        self._require_finite(self.states, "State", number)
-        self._seen.add(self.states)
-        operations = self._program.graph.operations
-        computed = {name_of(op): values[op.operation.results[0]] for op in operations}
-        self._require_finite(computed, "Value", number)
-        self._reached.add({("input", name): x for name, x in given.items()})
-        self._reached.add({("operation", name): x for name, x in computed.items()})
-
-    def _require_finite(self, arrays: Mapping[str, Array], kind: str, number: int) -> None:
-        for name, x in arrays.items():
-            if not np.isfinite(x).all():
+        for name, state in self.states.items():
+            if not np.isfinite(state).all():
                 raise AccuracyError(
-                    f"{kind} `{name}` is not finite after step {number + 1} in float32.",
+                    f"State `{name}` is not finite after step {number + 1} in float32.",
                     "Take a smaller learning rate: nothing trains in secret that does not so.",
                 )
+        self._seen.add(self.states)
+        arrays: dict[Key, Array] = {("input", name): x for name, x in given.items()}
+        for op in self._program.graph.operations:
+            arrays["operation", name_of(op)] = values[op.operation.results[0]]
+        for extremes in (self._every, self._kept) if is_kept else (self._every,):
+            extremes.add(arrays)
 
     def _outputs_of(self, values: Mapping[ir.Value, Array]) -> dict[str, Array]:
         return {name: values[value] for name, value in self._outputs.items()}
@@ -256,13 +258,21 @@ class FloatRun:
             for name, known in found.items()
         }
 
-    def reached(self) -> dict[Key, RealRange]:
-        """Of a step's inputs and operations in all steps."""
-        return self._reached.ranges()
+    def reached(self) -> dict[Key, Reach]:
+        """Of a step's inputs and operations."""
+        every = self._every.ranges()
+        return {
+            key: Reach(seen, every[key])
+            for key, seen in self._kept.ranges().items()
+            if key in every
+        }
 
 
 class _Extremes(Generic[Name]):
-    """The least and the largest of arrays by name; 0 of those without elements."""
+    """The least and the largest of arrays by name; 0 of those without elements.
+
+    Nothing is said of what is not finite somewhere.
+    """
 
     def __init__(self) -> None:
         self._found: dict[Name, tuple[float, float]] = {}
@@ -271,12 +281,16 @@ class _Extremes(Generic[Name]):
         for name, x in arrays.items():
             low, high = self._found.setdefault(name, (math.inf, -math.inf))
             if x.size:
-                self._found[name] = min(low, float(x.min())), max(high, float(x.max()))
+                self._found[name] = (
+                    float(np.minimum(low, x.min())),
+                    float(np.maximum(high, x.max())),
+                )
 
     def ranges(self) -> dict[Name, RealRange]:
         return {
             name: _known(low, high) if low <= high else _known(0.0, 0.0)
             for name, (low, high) in self._found.items()
+            if np.isfinite((low, high)).all() or low > high
         }
 
 
@@ -292,8 +306,11 @@ class _Kept:
         self._numbers = set(np.linspace(0, steps - 1, count).round().astype(int).tolist())
         self._found: list[Mapping[str, Array]] = []
 
+    def __contains__(self, number: int) -> bool:
+        return number in self._numbers
+
     def add(self, number: int, given: Mapping[str, Array]) -> None:
-        if number in self._numbers:
+        if number in self:
             self._found.append(given)
 
     def samples(self) -> dict[str, Array]:

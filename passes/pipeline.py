@@ -16,6 +16,7 @@ from math import sqrt
 import numpy as np
 import numpy.typing as npt
 
+from veilgraph.ir.errors import AccuracyError
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.legality import check_graph, check_secret
 from veilgraph.ir.party.legality import check_party
@@ -329,7 +330,11 @@ def _between(
     ratio = missed_by.program.predicted_error / found.program.predicted_error
     program.target_share = last * sqrt(ratio)
     program.watch.at("a trial between the last two")
-    program.secret = _encoded(program, _encoding(program))
+    try:
+        program.secret = _encoded(program, _encoding(program))
+    except AccuracyError:
+        program.target_share = last
+        return found
     between = verify.measure(program.secret)
     prices = (Price.of(each.program, program.target) for each in (between, found))
     if between.error <= allowed and next(prices) < next(prices):

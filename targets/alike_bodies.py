@@ -157,14 +157,14 @@ def _known(x: object) -> Hashable:
         _Unknown: of other things.
     """
     if isinstance(x, PLAIN):
-        return x
+        return type(x), x
     if isinstance(x, FunctionType):
         cells = tuple(_known(cell.cell_contents) for cell in x.__closure__ or ())
         return x.__code__, _known(x.__defaults__), _known(x.__kwdefaults__), cells
     if isinstance(x, tuple):
         return tuple(map(_known, x))
     if isinstance(x, Operation):
-        return x.name, x.shape, x.ring_bits, repr(sorted(x.attrs.items()))
+        return x.name, x.shape, x.ring_bits, _known(tuple(sorted(x.attrs.items())))
     if isinstance(x, Sharing):
         return _Lying.of(x), _of_setup(x)
     if _is_value(x):

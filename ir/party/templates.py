@@ -127,7 +127,9 @@ class Recording:
             fixed,
             tuple((draw.holders, draw.phase) for draw in program.draws[self.draws :]),
             program.sends - self.sends,
-            tuple((own, keys[j]) for j, own in alike.items() if max(keys[j][0]) < given),
+            tuple(
+                (own, keys[j]) for j, own in alike.items() if max(keys[j][0], default=-1) < given
+            ),
             tuple(later),
             found,
         )

@@ -15,7 +15,7 @@ constexpr size_t kMostSeen = 8;  // times what is made
 
 Dependencies::Dependencies(std::span<const int32_t> source, int32_t size, const Operands& operands,
                            size_t most_words)
-    : size_(size), set_(source.size()) {
+    : size_(size), most_words_(most_words), set_(source.size()) {
   for (size_t i = 0; i < source.size() && is_whole_; ++i) {
     uint32_t found = 0;
     if (source[i] >= 0) {
@@ -23,9 +23,11 @@ Dependencies::Dependencies(std::span<const int32_t> source, int32_t size, const 
       sets_.push_back({word, {uint64_t{1} << (source[i] % 64)}});
       found = static_cast<uint32_t>(sets_.size() - 1);
     }
-    for (const int32_t arg : operands.of(i)) found = united(found, set_[arg]);
+    for (const int32_t arg : operands.of(i)) {
+      found = united(found, set_[arg]);
+      if (!is_whole_) return;
+    }
     set_[i] = found;
-    is_whole_ = made_ <= most_words && seen_ <= kMostSeen * most_words;
   }
 }
 
@@ -99,22 +101,27 @@ bool Dependencies::holds(const Set& all, const Set& some) const {
   return true;
 }
 
-// The set of all that either has; one of both where it is that.
+// The set of all that either has; one of both where it is that. A node may have a million operands:
+// words are counted before they are taken.
 uint32_t Dependencies::united(uint32_t a, uint32_t b) {
   if (a == b || b == 0) return a;
   if (a == 0) return b;
   const Set &one = sets_[a], &other = sets_[b];
   seen_ += std::min(one.words.size(), other.words.size());
+  is_whole_ = seen_ <= kMostSeen * most_words_;
   if (holds(one, other)) return a;
   if (holds(other, one)) return b;
   Set both{std::min(one.first, other.first), {}};
-  both.words.resize(std::max(one.end(), other.end()) - both.first);
+  const size_t count = std::max(one.end(), other.end()) - both.first;
+  made_ += count;
+  is_whole_ = is_whole_ && made_ <= most_words_;
+  if (!is_whole_) return a;
+  both.words.resize(count);
   for (const Set* set : {&one, &other}) {
     for (size_t k = 0; k < set->words.size(); ++k) {
       both.words[set->first - both.first + k] |= set->words[k];
     }
   }
-  made_ += both.words.size();
   sets_.push_back(std::move(both));
   return static_cast<uint32_t>(sets_.size() - 1);
 }

@@ -49,9 +49,10 @@ class Dependencies {
   uint32_t united(uint32_t a, uint32_t b);
 
   int32_t size_;
+  size_t most_words_;
   bool is_whole_ = true;
   size_t made_ = 0, seen_ = 0;  // words
-  std::deque<Set> sets_{1};  // the first is empty
+  std::deque<Set> sets_{1};     // the first is empty
   std::vector<uint32_t> set_;
 };
 

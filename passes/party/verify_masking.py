@@ -49,7 +49,7 @@ from veilgraph.passes.party.verify_states import verify_states
 from veilgraph.passes.party.walks import Walks
 from veilgraph.targets.target import Target
 
-MOST_WORDS = 1 << 29  # of 64 draws each: what sets of those that values depend on take together
+MOST_WORDS = 1 << 28  # of 64 draws each: what sets of those that values depend on take together
 
 
 class TooManyDraws(MaskingError):

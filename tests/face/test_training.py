@@ -300,6 +300,20 @@ class TiedLayers(Tied):
         return self.last(torch.tanh(self.again(torch.tanh(self.shared(x)))))
 
 
+class Causal(nn.Module):
+    """Attention that looks at nothing later: what is masked has other numbers in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.query, self.last = nn.Linear(2, 2), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.unflatten(1, (3, 2))
+        seen = nn.functional.scaled_dot_product_attention(self.query(x), x, x, is_causal=True)
+        return self.last(seen.flatten(1))
+
+
 def test_what_is_revealed_loads_into_a_module_with_tied_weights() -> None:
     """Under each of their names, as load_state_dict asks for."""
     data = {"x": X, "labels": np.float32(Y[:, None] > 0)}
@@ -321,7 +335,11 @@ def test_what_is_revealed_loads_into_a_module_with_tied_weights() -> None:
 
 @pytest.mark.parametrize(
     ("model", "loss", "labels"),
-    [(Normed, "cross_entropy", Y), (Tied, "binary_cross_entropy", np.float32(Y[:, None] > 0))],
+    [
+        (Normed, "cross_entropy", Y),
+        (Causal, "cross_entropy", Y),
+        (Tied, "binary_cross_entropy", np.float32(Y[:, None] > 0)),
+    ],
 )
 def test_layers_that_train(model: type[nn.Module], loss: str, labels: Any) -> None:
     data = {"x": X, "labels": labels}

@@ -23,7 +23,11 @@ from veilgraph.ir.secret.types import RangeSource, RealRange
 from veilgraph.ir.training import LOSS, Noise, Schedule, mean_shares
 from veilgraph.passes.graph.approximate import Approximate
 from veilgraph.passes.graph.fold_batch_norm import FoldBatchNorm
+from veilgraph.passes.graph.fold_constants import FoldConstants
 from veilgraph.passes.graph.fold_divisors import FoldDivisors
+from veilgraph.passes.graph.normalize_by_sums import NormalizeBySums
+from veilgraph.passes.graph.recognize_activations import RecognizeActivations
+from veilgraph.passes.graph.share_comparisons import ShareComparisons
 from veilgraph.passes.graph.training.programs import Training
 from veilgraph.passes.ranges.calibrate import Key, Reach, outward, rooms
 from veilgraph.training.batches import orders
@@ -134,8 +138,16 @@ def _noises(
 
 
 def in_float(graph: Graph) -> Graph:
-    """`graph` as ONNX Runtime runs it, changed in place."""
-    return FoldDivisors().run(Approximate().run(FoldBatchNorm().run(graph)))
+    """`graph` as ONNX Runtime runs it, changed in place.
+
+    It is changed as the compiler changes it before it is calibrated (passes/pipeline.py), in all
+    that is no matter of samples: what a name stands for there, it stands for here.
+    """
+    graph = RecognizeActivations().run(FoldConstants().run(graph))
+    graph = FoldConstants().run(FoldBatchNorm().run(graph))
+    graph = NormalizeBySums().run(Approximate().run(graph))
+    graph = FoldConstants().run(FoldDivisors().run(graph))
+    return ShareComparisons().run(graph)
 
 
 class FloatRun:

@@ -123,3 +123,9 @@ def test_columns_of_no_program_are_refused() -> None:
     stages, wanted = np.array([0, -1], np.int32), np.zeros(2, np.int64)
     with pytest.raises(ValueError, match="no such stage"):
         batch_rounds(np.zeros(2, np.uint32), stages, wanted, first, args)
+
+
+def test_a_node_of_many_operands_takes_no_more_words_either() -> None:
+    """Each operand's set is united with those before it."""
+    with pytest.raises(ValueError, match="more words"):
+        Dependencies(*_arguments([[*range(1 << 12)]], 1 << 12), 1000)

@@ -35,8 +35,8 @@ GRADIENT_SAMPLES = 2  # enough: scales follow the fourth root of what they estim
 AGAIN = 2  # times the noise of rounding once to the nearest has a truncation, at random
 STEPS = 16  # of rounding, a factor of two
 SNAP = 1 / 64  # of a step: how far below a bound a value may stay unrounded
-NOTHING = 2.0**-16  # of the median update: what a gradient of zero is in float32 is less
 ALIKE = 1 / 8  # of a value's size: ends of its range that lie so near are the same
+NOTHING = 2.0**-16  # of the median update: what a gradient of zero is in float32 is less
 ROOM = 2.0**-8  # of it: an error of what is nothing is relative to that
 
 

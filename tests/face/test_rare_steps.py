@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import nn
 from training_cases import BATCH, CLASSES, ROWS, SUITES, X, Y
 
 import veilgraph
+from veilgraph.passes.ranges.calibrate import Key, Ranges, Reach
 from veilgraph.training import rehearsal
 from veilgraph.training.batches import orders
 
@@ -103,3 +104,34 @@ def test_a_step_that_no_sample_is_of(
     assert np.abs(np.array(found.losses) - losses).max() < 0.1
     for name, wanted in module.state_dict().items():
         assert np.abs(found.parameters[name] - wanted.numpy()).max() < 0.004
+
+
+class Mixed(nn.Module):
+    """Layers that the compiler writes out before it calibrates: a pool, norms, SiLU, attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.conv, self.batch = nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.norm, self.last = nn.LayerNorm(4), nn.Linear(16, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        z = nn.functional.max_pool2d(nn.functional.silu(self.batch(self.conv(x))), 4)
+        z = self.norm(z.flatten(2).transpose(1, 2))
+        return self.last(nn.functional.scaled_dot_product_attention(z, z, z).flatten(1))
+
+
+def test_all_that_is_calibrated_is_rehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its name: what has none there would keep the range of some steps."""
+    unknown: list[set[Key]] = []
+    reaching = Ranges.reaching
+
+    def asked(self: Ranges, reached: Mapping[Key, Reach]) -> Ranges:
+        unknown.append({key for key in self.known if key[0] == "operation"} - set(reached))
+        return reaching(self, reached)
+
+    monkeypatch.setattr(Ranges, "reaching", asked)
+    veilgraph.compile_training(
+        Mixed().train(), to_pool(), loss="cross_entropy", batch=BATCH, rate=RATE, steps=2
+    )
+    assert set() in unknown

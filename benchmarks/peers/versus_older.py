@@ -16,7 +16,7 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -62,7 +62,7 @@ MODELS: dict[str, Made] = {
 }
 
 
-def compiled(python: Path, model: ModelProto, samples: Arrays) -> dict[str, Any]:
+def compiled(python: Path, model: ModelProto, samples: Mapping[str, Any]) -> dict[str, Any]:
     """What `compile_once.py` says of a model."""
     with TemporaryDirectory(prefix="veilgraph-older-") as name:
         onnx.save(model, str(Path(name) / "model.onnx"))

@@ -16,6 +16,7 @@ import contextlib
 import inspect
 import io
 import logging
+import threading
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ Example: TypeAlias = "torch.Tensor | npt.NDArray[np.generic]"
 Examples: TypeAlias = "Example | Sequence[Example] | Mapping[str, Example]"
 Tensors: TypeAlias = "torch.Tensor | tuple[torch.Tensor, ...] | dict[str, torch.Tensor]"
 TORCH = Path(torch.__file__).parent
+SILENCE = threading.RLock()  # that one thread at a time asks of torch
 BY_DATA = ("data-dependent", "GuardOnDataDependent", "DynamicValueError")
 UNTRAINABLE = (torch.nn.AlphaDropout, torch.nn.FeatureAlphaDropout)
 OUTSIDE = (".numpy()", "numpy.ndarray", "FakeTensor")
@@ -319,7 +321,16 @@ def _require_look_up(program: ExportedProgram, node: fx.Node, table: str, read: 
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Keeps what torch logs, warns of and prints about itself to itself, while it is at work."""
+    """Keeps what torch logs, warns of and prints about itself to itself, while it is at work.
+
+    Threads wait for each other: loggers and warnings are the process's, and left as they were.
+    """
+    with SILENCE, _silenced():
+        yield
+
+
+@contextlib.contextmanager
+def _silenced() -> Iterator[None]:
     every = logging.root.manager.loggerDict.items()
     loggers = [each for name, each in every if name.partition(".")[0] == "torch"]
     before = [(each, each.disabled) for each in loggers if isinstance(each, logging.Logger)]

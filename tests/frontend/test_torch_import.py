@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from torch import nn
 from veilgraph.frontend.onnx.importer import import_model
 from veilgraph.frontend.torch.export import export
 from veilgraph.frontend.torch.importer import import_torch
+from veilgraph.frontend.torch.tracing import quietly
 from veilgraph.ir.errors import UnsupportedError, UsageError
 from veilgraph.ir.graph.program import kind_of, name_of
 from veilgraph.ir.meaning.graph import evaluate
@@ -304,3 +307,26 @@ def test_what_is_reached_on_many_paths_is_looked_at_once(module: type[nn.Module]
     given = torch.zeros(4)
     (found,) = evaluate(import_torch(module().eval(), given), {"x": given.numpy()}).values()
     np.testing.assert_array_equal(found, [[1, 0, 0]] * 4)
+
+
+def test_torch_speaks_again_whichever_thread_ends_first() -> None:
+    """A second thread begins while the first is silent, and ends after it."""
+    logger = logging.getLogger("torch.of_a_test")
+    before = logger.disabled, logging.getLogger("torch").level
+    is_silent, seen = threading.Event(), list[bool]()
+
+    def second() -> None:
+        is_silent.wait()
+        with quietly():
+            seen.append(logger.disabled)
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    with quietly():
+        is_silent.set()
+        thread.join(0.1)
+        assert logger.disabled
+        assert not seen
+    thread.join()
+    assert seen == [True]
+    assert (logger.disabled, logging.getLogger("torch").level) == before

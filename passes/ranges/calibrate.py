@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -280,26 +281,43 @@ def weight_statistics(array: Array) -> Statistics:
     return Statistics(RealRange(low, high, RangeSource.PROVEN))
 
 
-class _Seen:
-    """Extremes of the arrays added so far, and their magnitudes."""
+class Extremes:
+    """The least and the largest of the arrays added so far; not finite if one of them is not."""
 
     def __init__(self) -> None:
         self._low, self._high = math.inf, -math.inf
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether it is of numbers, or of none at all."""
+        return self._low > self._high or bool(np.isfinite((self._low, self._high)).all())
+
+    def add(self, value: NDArray[Any]) -> None:
+        if value.size:
+            self._low = float(np.minimum(self._low, value.min()))
+            self._high = float(np.maximum(self._high, value.max()))
+
+    def range(self) -> RealRange:
+        """What was seen, widened to multiples of 1/16 bit; 0 if nothing was."""
+        if self._low > self._high:
+            return RealRange(0.0, 0.0, RangeSource.CALIBRATED)
+        return RealRange(*outward(self._low, self._high), RangeSource.CALIBRATED)
+
+
+class _Seen(Extremes):
+    """Extremes of the arrays added so far, and their magnitudes."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self._count = MagnitudeCount()
 
-    def add(self, value: Array) -> None:
+    def add(self, value: NDArray[Any]) -> None:
+        super().add(value)
         if value.size:
-            self._low = min(self._low, float(value.min()))
-            self._high = max(self._high, float(value.max()))
             self._count.add(value)
 
     def magnitudes(self, name: str) -> Magnitudes | None:
         return self._count.result(name)
-
-    def range(self) -> RealRange:
-        if self._low > self._high:
-            return RealRange(0.0, 0.0, RangeSource.CALIBRATED)
-        return RealRange(*outward(self._low, self._high), RangeSource.CALIBRATED)
 
 
 def outward(low: float, high: float) -> tuple[float, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ class Pooled(nn.Module):
         return self.last(torch.relu(z).flatten(1))
 
 
-ORDERS = [order for order, _ in zip(orders(ROWS, BATCH, 0), range(STEPS), strict=False)]
+ORDERS = [*islice(orders(ROWS, BATCH, 0), STEPS)]
 
 
 def to_regress() -> dict[str, Any]:

@@ -8,9 +8,9 @@ the error that a step is allowed follows from a share of it.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,12 +29,11 @@ from veilgraph.passes.graph.normalize_by_sums import NormalizeBySums
 from veilgraph.passes.graph.recognize_activations import RecognizeActivations
 from veilgraph.passes.graph.share_comparisons import ShareComparisons
 from veilgraph.passes.graph.training.programs import Training
-from veilgraph.passes.ranges.calibrate import Key, Reach, outward, rooms
+from veilgraph.passes.ranges.calibrate import Extremes, Key, Reach, outward, rooms
 from veilgraph.training.batches import orders
 from veilgraph.training.masks import drawn
 
 Array = npt.NDArray[np.float32]
-Name = TypeVar("Name")
 MOST_KEPT = 1 << 28  # bytes of steps that are kept to calibrate with
 FEWEST_KEPT = 4  # steps
 POINTS = 3  # steps at which batches are compared: the first, one in the middle, the last
@@ -179,11 +178,10 @@ class FloatRun:
         self._seed, self._drawn = seed, 0
         self._parts, self._noise = parties, noise
         self._normal = np.random.default_rng(seed)  # in the clear, so nothing rests on it
-        self._seen = _Extremes[str]()
-        self._kept, self._every = _Extremes[Key](), _Extremes[Key]()
+        self._kept = defaultdict[Key, Extremes](Extremes)  # of samples
+        self._every = defaultdict[Key, Extremes](Extremes)  # of all, states after the last step too
         self.losses: list[float] = []
-        self._seen.add(self.states)
-        self._every.add({("input", name): x for name, x in rows.items()})
+        _add(self._every, "input", {**rows, **self.states})
 
     @property
     def bytes_a_step(self) -> int:
@@ -248,19 +246,19 @@ class FloatRun:
                     f"State `{name}` is not finite after step {number + 1} in float32.",
                     "Take a smaller learning rate: nothing trains in secret that does not so.",
                 )
-        self._seen.add(self.states)
-        arrays: dict[Key, Array] = {("input", name): x for name, x in given.items()}
-        for op in self._program.graph.operations:
-            arrays["operation", name_of(op)] = values[op.operation.results[0]]
+        operations = self._program.graph.operations
+        computed = {name_of(op): values[op.operation.results[0]] for op in operations}
         for extremes in (self._every, self._kept) if is_kept else (self._every,):
-            extremes.add(arrays)
+            _add(extremes, "input", given)
+            _add(extremes, "operation", computed)
+        _add(self._every, "input", self.states)
 
     def _outputs_of(self, values: Mapping[ir.Value, Array]) -> dict[str, Array]:
         return {name: values[value] for name, value in self._outputs.items()}
 
     def ranges(self) -> dict[str, RealRange]:
         """Of states in all steps. What goes with a gradient of zero has room for roundings."""
-        found = self._seen.ranges()
+        found = {name: self._every["input", name].range() for name in self.states}
         room = rooms({name: found[name].bound for name in self._training.kept})
         return {
             name: _known(
@@ -272,38 +270,16 @@ class FloatRun:
 
     def reached(self) -> dict[Key, Reach]:
         """Of a step's inputs and operations."""
-        every = self._every.ranges()
         return {
-            key: Reach(seen, every[key])
-            for key, seen in self._kept.ranges().items()
-            if key in every
+            key: Reach(seen.range(), self._every[key].range())
+            for key, seen in self._kept.items()
+            if seen.is_finite and self._every[key].is_finite
         }
 
 
-class _Extremes(Generic[Name]):
-    """The least and the largest of arrays by name; 0 of those without elements.
-
-    Nothing is said of what is not finite somewhere.
-    """
-
-    def __init__(self) -> None:
-        self._found: dict[Name, tuple[float, float]] = {}
-
-    def add(self, arrays: Mapping[Name, Array]) -> None:
-        for name, x in arrays.items():
-            low, high = self._found.setdefault(name, (math.inf, -math.inf))
-            if x.size:
-                self._found[name] = (
-                    float(np.minimum(low, x.min())),
-                    float(np.maximum(high, x.max())),
-                )
-
-    def ranges(self) -> dict[Name, RealRange]:
-        return {
-            name: _known(low, high) if low <= high else _known(0.0, 0.0)
-            for name, (low, high) in self._found.items()
-            if np.isfinite((low, high)).all() or low > high
-        }
+def _add(extremes: Mapping[Key, Extremes], role: str, arrays: Mapping[str, Array]) -> None:
+    for name, x in arrays.items():
+        extremes[role, name].add(x)
 
 
 def _known(low: float, high: float) -> RealRange:

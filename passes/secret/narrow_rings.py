@@ -5,10 +5,14 @@ ring the number is in. Into a ring that is narrow enough a truncation is local: 
 more (docs/protocols.md). So what windows alone read is truncated, or lifted, into the widest of
 them. Sums and products of such numbers are in their ring, and so is what is moved; what an output
 or a truncation reads stays as it is. What is reduced after it was lifted, padded and added is not
-lifted.
+lifted. Nor is what was reduced and summed up: the sum is made in the wide ring, which is free, where
+a lift takes two rounds.
 
     before:  %1 = truncate %0 : ring 40, from 40    %2 = sub %1 %c : ring 40    row_sums %2, of 17
     after:   %1 = truncate %0 : ring 17, from 40    %2 = sub %1 %d : ring 17    row_sums %2, of 17
+
+    before:  %1 = reduce %0 : ring 40, from 48    %2 = reduce_sum %1    %3 = lift %2 : ring 48
+    after:   %3 = reduce_sum %0 : ring 48
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from dataclasses import replace
 
 from torch_mlir import ir
 
+from veilgraph.ir.graph.program import defining
 from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.dialect import SecretOp, attributes_of
 from veilgraph.ir.secret.program import SecretProgram
@@ -43,7 +48,11 @@ class NarrowRings:
         given = zip(program.block.arguments, program.arguments, strict=True)
         ranges = {value: argument.range for value, argument in given}
         ranges |= {op.operation.results[0]: RealRange.of(op) for op in program.operations}
-        rings, reductions = _rings(program, ranges), _Reductions(program, ranges)
+        reductions = _Reductions(program, ranges)
+        for op in program.operations:
+            if isinstance(op, secret_ops.Lift):
+                _read_before_reduction(op, reductions)
+        rings = _rings(program, ranges)
         for op in program.operations:
             (result,) = op.operation.results
             if rings[result] < ring_of(result) or isinstance(op, secret_ops.Reduce):
@@ -95,6 +104,31 @@ def _read_bits(op: SecretOp, operand: ir.Value, bits: int) -> int:
     return ring_of(operand) if form is None else form.read_bits
 
 
+def _read_before_reduction(lift: SecretOp, reductions: _Reductions) -> None:
+    """Has what reads a lift read the same number of what its operand was reduced from."""
+    (result,), (operand,) = lift.operation.results, lift.operation.operands
+    wide = _before_reduction(operand, ring_of(result), lift, reductions)
+    if wide is not None:
+        result.replace_all_uses_with(wide)
+
+
+def _before_reduction(
+    value: ir.Value, bits: int, reader: SecretOp, reductions: _Reductions
+) -> ir.Value | None:
+    """A number in a ring of `bits`, for nothing; None where it has to be lifted.
+
+    It is the same for all that a lift may be asked for: numbers that fit the narrower ring.
+    """
+    made = defining(value)
+    if isinstance(made, secret_ops.Reduce):
+        (source,) = made.operation.operands
+        return reductions.of(source, bits, reader) if ring_of(source) >= bits else None
+    if made is None or not made.facts.keeps_ring or len(made.operation.operands) != 1:
+        return None
+    wide = _before_reduction(made.operation.operands[0], bits, reader, reductions)
+    return None if wide is None else reductions.again(made, wide, reader)
+
+
 def _narrow(op: SecretOp, bits: int, reductions: _Reductions) -> None:
     """Has an op make its result modulo 2^bits."""
     result = op.operation.results[0]
@@ -108,15 +142,20 @@ def _narrow(op: SecretOp, bits: int, reductions: _Reductions) -> None:
         ):
             result.replace_all_uses_with(reductions.of(operand, bits, op))
             return
+    _set_ring(op, bits)
+
+
+def _set_ring(op: SecretOp, bits: int) -> None:
+    (result,) = op.operation.results
     tensor = Tensor.of(result)
     with op.operation.context:
         result.set_type(replace(tensor, encoding=replace(tensor.encoding, ring_bits=bits)).type())
 
 
 class _Reductions:
-    """Values modulo smaller powers of two, each once."""
+    """Values modulo smaller powers of two, and linear maps of them, each once."""
 
-    def __init__(self, program: SecretProgram, ranges: Mapping[ir.Value, RealRange]) -> None:
+    def __init__(self, program: SecretProgram, ranges: dict[ir.Value, RealRange]) -> None:
         self._program, self._ranges = program, ranges
         self._made: dict[tuple[ir.Value, int], ir.Value] = {}
 
@@ -128,3 +167,15 @@ class _Reductions:
             with self._program.before(op):
                 self._made[value, bits] = reduced(value, bits, self._ranges[value])
         return self._made[value, bits]
+
+    def again(self, made: SecretOp, operand: ir.Value, op: SecretOp) -> ir.Value:
+        """What `made` makes of one operand, of this one in another ring, for `op` to read."""
+        bits = ring_of(operand)
+        if (made.result, bits) not in self._made:
+            with self._program.before(op):
+                copy = made.operation.clone()
+            copy.operands[0] = operand
+            _set_ring(copy.opview, bits)
+            self._made[made.result, bits] = copy.results[0]
+            self._ranges[copy.results[0]] = self._ranges[made.result]
+        return self._made[made.result, bits]

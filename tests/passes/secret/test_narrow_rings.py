@@ -18,7 +18,8 @@ from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor
 from veilgraph.passes.secret.narrow_rings import NarrowRings
 
 RING, WINDOW = 40, 18
-SMALL = RealRange(-4.0, 4.0, RangeSource.CALIBRATED)
+X = RangeSource.CALIBRATED
+SMALL = RealRange(-4.0, 4.0, X)
 Build = Callable[..., ir.Value]
 Body = Callable[[Build, ir.Value, ir.Value], ir.Value]
 
@@ -160,6 +161,36 @@ def test_nothing_is_lifted_to_be_padded_and_reduced() -> None:
     found = narrowed(body)
     assert {ring for _, ring in found} == {24}
     assert {kind for kind, _ in found} == {"truncate", "pad", "add"}
+
+
+@pytest.mark.parametrize("is_scaled", [False, True])
+def test_a_sum_of_what_was_reduced_is_made_before_it(is_scaled: bool) -> None:
+    """As the mean of a layer norm is, where the squares of its operand are in a wider ring."""
+
+    def body(b: Build, x: ir.Value, _: ir.Value) -> ir.Value:
+        wide = b(ops.Truncate, x, bits=12, ring_bits=48)
+        narrow = b(ops.Reduce, wide, ring_bits=RING)
+        total = b(ops.ReduceSum, narrow, axes=(0,), keepdims=True, within=RealRange(-16, 16, X))
+        if is_scaled:
+            total = b(ops.Scale, total, factor=3, frac_bits=12, within=RealRange(-48, 48, X))
+        lifted = b(ops.Lift, total, ring_bits=48, within=RealRange(-48, 48, X))
+        square = b(ops.Mul, lifted, lifted, within=RealRange(-2304, 2304, X))
+        squares = b(ops.Mul, wide, wide, within=RealRange(-16, 16, X))
+        return b(ops.Sub, squares, square, within=RealRange(-2320, 2320, X))
+
+    found = narrowed(body)
+    assert {ring for _, ring in found} == {48}
+    assert not {"lift", "reduce"} & {kind for kind, _ in found}
+
+
+def test_what_was_reduced_from_a_ring_too_narrow_is_lifted() -> None:
+    def body(b: Build, x: ir.Value, _: ir.Value) -> ir.Value:
+        narrow = b(ops.Reduce, truncated(b, x), ring_bits=24)
+        total = b(ops.ReduceSum, narrow, axes=(0,), keepdims=True, within=RealRange(-16, 16, X))
+        lifted = b(ops.Lift, total, ring_bits=48, within=RealRange(-16, 16, X))
+        return b(ops.Mul, lifted, lifted, within=RealRange(-256, 256, X))
+
+    assert ("lift", 48) in narrowed(body)
 
 
 def test_what_only_is_assumed_stays() -> None:

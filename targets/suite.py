@@ -117,11 +117,13 @@ class Suite:
 
         return register
 
-    def offer(self, name: str, variants: Mapping[str, Protocol]) -> None:
-        """Adds exact variants of an op or building block, the first of them for where nothing is
+    def offer(
+        self, name: str, variants: Mapping[str, Protocol], rounding: Rounding = Rounding.EXACT
+    ) -> None:
+        """Adds variants of an op or building block, the first of them for where nothing is
         chosen."""
         for variant, function in variants.items():
-            self.protocol(name, variant=variant)(function)
+            self.protocol(name, variant=variant, rounding=rounding)(function)
 
     def include(
         self, protocols: Mapping[str, Protocol], rounding: Rounding = Rounding.EXACT

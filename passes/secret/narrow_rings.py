@@ -5,8 +5,8 @@ ring the number is in. Into a ring that is narrow enough a truncation is local: 
 more (docs/protocols.md). So what windows alone read is truncated, or lifted, into the widest of
 them. Sums and products of such numbers are in their ring, and so is what is moved; what an output
 or a truncation reads stays as it is. What is reduced after it was lifted, padded and added is not
-lifted. Nor is what was reduced and summed up: the sum is made in the wide ring, which is free, where
-a lift takes two rounds.
+lifted. Nor is what was reduced and summed up: the sum is made in the wide ring, which is free,
+where a lift takes two rounds.
 
     before:  %1 = truncate %0 : ring 40, from 40    %2 = sub %1 %c : ring 40    row_sums %2, of 17
     after:   %1 = truncate %0 : ring 17, from 40    %2 = sub %1 %d : ring 17    row_sums %2, of 17

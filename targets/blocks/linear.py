@@ -20,12 +20,16 @@ from veilgraph.targets.variants import Protocol
 
 
 def align(p: Parties, x: Sharing, y: Sharing) -> tuple[Sharing, Sharing]:
-    """Both in one form: replicated parts are additive ones too, public values one of the parts."""
+    """Both in one form: replicated parts are additive ones too, public values one of the parts.
+
+    Beside a value that a party has no part of it keeps none of the other's.
+    """
     if x.form.is_public or y.form.is_public:
         return embedded(x, y), embedded(y, x)
     if x.form == y.form:
         return x, y
-    return additive(p, x), additive(p, y)
+    without = [j for z in (x, y) for j, part in enumerate(z.parts) if part.constant_value() == 0]
+    return additive(p, x, without), additive(p, y, without)
 
 
 def embedded(x: Sharing, like: Sharing) -> Sharing:
@@ -46,12 +50,21 @@ def with_zeros(x: Sharing, parts: int, form: Form) -> Sharing:
     return Sharing((x[0], *(zero for _ in range(parts - 1))), form)
 
 
-def additive(p: Parties, x: Sharing) -> Sharing:
-    """x with each part at one party alone, its form's keeper of it; free."""
+def additive(p: Parties, x: Sharing, without: Sequence[int] = ()) -> Sharing:
+    """x with each part at one party alone, its form's keeper of it; free.
+
+    Args:
+        without: the party, if it is one, whose part is zero: another holder of its part adds it.
+    """
     keeper, count = x.form.keeper, len(x.parts)
     if keeper is None:
         return x
-    parts = (p.at(part, keeper(j, count)) for j, part in enumerate(x.parts))
+    parts = [p.at(part, keeper(j, count)) for j, part in enumerate(x.parts)]
+    if len(without) == 1:
+        (j,) = without
+        other = min(x.form.holders(j, count) - {j})
+        parts[other] = parts[other] + p.at(x[j], other)
+        parts[j] = p.at(x[j].program.const(0, x.shape, x.type), j)
     return Sharing(tuple(parts), Form.ADDITIVE)
 
 

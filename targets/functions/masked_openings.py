@@ -6,14 +6,23 @@ docs/protocols.md has the protocols; suites whose parties can open a value under
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import TypeVar
 
-from veilgraph.ir.secret.exponential import ExpSegments, ExpSums
+from veilgraph.ir.secret.exponential import ExpSegments, ExpSums, Segments
 from veilgraph.ir.secret.fourier import FourierSeries
+from veilgraph.ir.types import MAX_RING_BITS
 from veilgraph.targets.functions.catalogue import EXP_BELOW_ONE, EXP_SUMS, FUNCTIONS, TURNING
 from veilgraph.targets.functions.fourier_series import series_of, turning, typical_series
 from veilgraph.targets.functions.function_block import Fitted, FunctionBlock, Wanted
 from veilgraph.targets.functions.segment_cuts import segments_of_power, segments_of_sums
+from veilgraph.targets.parties import Operation
 
+Form = TypeVar("Form", FourierSeries, Segments)
+
+# Variants of what truncates its sum: as wide as its values need, or so wide that no overflow of
+# its parts bears on the result.
+NARROW, WIDE = "narrow", "wide"
 SMALLEST_BITS = 4  # below the result's last place: segments of smaller numbers count as zero
 
 
@@ -60,3 +69,20 @@ SERIES = FunctionBlock(FourierSeries, frozenset((*FUNCTIONS, *TURNING)), _series
 SEGMENTS = FunctionBlock(ExpSegments, frozenset((EXP_BELOW_ONE,)), _below_one)
 SEGMENT_SUMS = FunctionBlock(ExpSums, frozenset((EXP_SUMS,)), _sums)
 MASKED_OPENINGS = (SERIES, SEGMENTS, SEGMENT_SUMS)
+
+
+def without_overflow(form: Form, op: Operation, ring_bits: int) -> Form:
+    """The form whose sums' upper bits are a result in Z_2^K, whatever their parts are: K + s bits.
+
+    Itself where there is no such ring, or where a slope would ask for bits of the operand that it
+    has not got.
+
+    Args:
+        op: what truncates the sums by s bits.
+        ring_bits: of the operand.
+    """
+    bits = op.ring_bits + int(op["bits"])
+    if not form.sum_bits < bits <= MAX_RING_BITS:
+        return form
+    wide = replace(form, sum_bits=bits)
+    return wide if wide.read_bits <= ring_bits else form

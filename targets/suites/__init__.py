@@ -8,6 +8,8 @@ from veilgraph.targets.suites.rep3_comparisons import REP3
 from veilgraph.targets.suites.rep3_functions import FUNCTIONS as REP3_FUNCTIONS
 from veilgraph.targets.variants import Rounding
 
-REP3.include(REP3_FUNCTIONS, Rounding.KNOWN)
-ADDITIVE.include(ADDITIVE_FUNCTIONS, Rounding.KNOWN)
+for name, variants in REP3_FUNCTIONS.items():
+    REP3.offer(name, variants, Rounding.KNOWN)
+for name, variants in ADDITIVE_FUNCTIONS.items():
+    ADDITIVE.offer(name, variants, Rounding.KNOWN)
 SUITES: dict[str, Suite] = {suite.name: suite for suite in (REP3, ADDITIVE, CLEARTEXT)}

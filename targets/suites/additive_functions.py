@@ -13,10 +13,11 @@ from veilgraph.ir.party.program import Value
 from veilgraph.ir.secret.exponential import Segments
 from veilgraph.ir.secret.fourier import FourierSeries
 from veilgraph.targets.functions import exponential as exponentials
+from veilgraph.targets.functions.masked_openings import NARROW, WIDE, without_overflow
 from veilgraph.targets.functions.masked_series import of_mask, of_opened, summed
 from veilgraph.targets.parties import Operation, Parties, Sharing
 from veilgraph.targets.suites.additive import at_each, truncate
-from veilgraph.targets.variants import Protocol
+from veilgraph.targets.variants import STANDARD, Protocol
 
 
 def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: Sharing) -> Sharing:
@@ -26,12 +27,28 @@ def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: S
     m = sum_bits and e = K - m + s > 0. c = x + r modulo 2^w is opened to all; the provider shares
     what the terms have of r.
     """
-    series = FourierSeries.of(op.attrs)
+    return _sum_of_series(p, op, x, FourierSeries.of(op.attrs), (high, low))
+
+
+def wide_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: Sharing) -> Sharing:
+    """The same with m = K + s, where that is a ring.  1 + g rounds; w + g / P m bits online,
+    2N * m + g K offline.
+
+    g = min(1, P - 2) of P parties. The sum has room enough above its result for parts of two to be
+    shifted: nothing more is opened.
+    """
+    series = without_overflow(FourierSeries.of(op.attrs), op, x.type.bits)
+    return _sum_of_series(p, op, x, series, (high, low))
+
+
+def _sum_of_series(
+    p: Parties, op: Operation, x: Sharing, series: FourierSeries, tables: Sequence[Sharing]
+) -> Sharing:
     index = x.map(lambda part: part.mod(series.window_bits))
     r = p.provider.random(index.shape, index.type)
-    factors = [p.provider.deal(b) for b in of_mask(series, r.value, (high, low))]
+    factors = [p.provider.deal(b) for b in of_mask(series, r.value, tables)]
     c = p.provider.opened_under(index.parts, r.parts)
-    known = of_opened(series, c, (high, low))
+    known = of_opened(series, c, tables)
     parts = [summed(known, [b[i] for b in factors]) for i in p]
     if series.slope:
         own = [v.mod(series.sum_bits) * series.slope for v in x.parts]
@@ -63,7 +80,22 @@ def masked_exp(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Shari
     m = sum_bits and e = K - m + s > 0. As `exp_sums`; the numbers of all segments are multiplied by
     what their distance from c makes of them, and the sum is truncated.
     """
-    segments = Segments.of(op.attrs)
+    return _power(p, op, x, Segments.of(op.attrs), tables)
+
+
+def wide_exp(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
+    """The same with m = K + s, where that is a ring.  1 + g rounds; w + g / P m bits online,
+    M * m + g K offline.
+
+    As for `wide_function`.
+    """
+    segments = without_overflow(Segments.of(op.attrs), op, x.type.bits)
+    return _power(p, op, x, segments, tables)
+
+
+def _power(
+    p: Parties, op: Operation, x: Sharing, segments: Segments, tables: Sequence[Sharing]
+) -> Sharing:
     c, dealt = opened_and_dealt(p, x, segments, tables)
     parts = [exponentials.power(segments, c, own, tables) for own in dealt]
     rounded: Sharing = truncate(p, op, at_each(p, parts))
@@ -81,8 +113,8 @@ def opened_and_dealt(
     return c, [[parts[i] for parts in dealt] for i in p]
 
 
-FUNCTIONS: dict[str, Protocol] = {
-    "masked_function": masked_function,
-    "exp_sums": exp_sums,
-    "masked_exp": masked_exp,
+FUNCTIONS: dict[str, dict[str, Protocol]] = {
+    "masked_function": {NARROW: masked_function, WIDE: wide_function},
+    "exp_sums": {STANDARD: exp_sums},
+    "masked_exp": {NARROW: masked_exp, WIDE: wide_exp},
 }

@@ -8,15 +8,19 @@ are counted, and docs/protocols.md for the arguments.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from veilgraph.ir.party.program import Value, copies
 from veilgraph.ir.secret.exponential import Segments
 from veilgraph.ir.secret.fourier import FourierSeries
 from veilgraph.targets.blocks.truncation import shifted
+from veilgraph.targets.blocks.window import opened_window
 from veilgraph.targets.functions import exponential as exponentials
+from veilgraph.targets.functions.masked_openings import NARROW, WIDE, without_overflow
 from veilgraph.targets.functions.masked_series import of_mask, of_opened, summed
 from veilgraph.targets.parties import Form, Operation, Parties, Sharing
 from veilgraph.targets.suites.rep3 import (
+    pair,
     pair_of,
     paired,
     preparing,
@@ -25,35 +29,64 @@ from veilgraph.targets.suites.rep3 import (
     truncated_chunk,
 )
 from veilgraph.targets.suites.rep3_rotation import rotating_roles, rotating_roles_by_rows
-from veilgraph.targets.variants import Protocol
+from veilgraph.targets.variants import STANDARD, Protocol
 
 
 def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: Sharing) -> Sharing:
     """floor((f(x) 2^F + tau) / 2^s), f a Fourier series of N terms (ir/secret/fourier.py).  3
     rounds; 2w + m + K + 2 bits online, 2N * m + K + 2e offline.
 
-    m = sum_bits and e = K - m + s > 0, for x replicated; an additive one is opened with 2w more.
-    Parties 0 and 1 learn c = x + r modulo 2^w for a mask r of party 2; what the terms have of r
-    party 2 shares offline. The products make an additive pair, which the truncation opens under
-    masks of its own.
+    m = sum_bits and e = K - m + s > 0, for x replicated or in parts of two; any other additive one
+    is opened with 2w more. Parties 0 and 1 learn c = x + r modulo 2^w for a mask r of party 2; what
+    the terms have of r party 2 shares offline. The products make an additive pair, which the
+    truncation opens under masks of its own.
     """
-    series = FourierSeries.of(op.attrs)
+    return _sum_of_series(p, op, x, FourierSeries.of(op.attrs), (high, low))
+
+
+def wide_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: Sharing) -> Sharing:
+    """The same with m = K + s, where that is a ring.  2 rounds; 2w + 2K bits online, 2N * m
+    offline.
+
+    The sum has room enough above its result for its parts to be shifted: no overflow to find.
+    """
+    series = without_overflow(FourierSeries.of(op.attrs), op, x.type.bits)
+    return _sum_of_series(p, op, x, series, (high, low))
+
+
+def _sum_of_series(
+    p: Parties, op: Operation, x: Sharing, series: FourierSeries, tables: Sequence[Sharing]
+) -> Sharing:
     shift, bits = int(op["bits"]), series.sum_bits
 
     def body(q: Parties, part: Sharing) -> Sharing:
-        index = part.map(lambda v: v.mod(series.window_bits))
-        r = q.draw((2,), index.shape, index.type)
-        dealt = shared_with_two(q, of_mask(series, r, (high, low)))
-        known = of_opened(series, opened_twice(q, index, r), (high, low))
+        if series.slope and part.form is Form.ADDITIVE:  # its line is a sum of two parties' parts
+            part = pair_of(q, pair(q, part))
+        c, r = opened_at_two(q, part.map(lambda v: v.mod(series.window_bits)))
+        dealt = shared_with_two(q, of_mask(series, r, tables))
+        known = of_opened(series, c, tables)
         first, second = (summed(known, own) for own in dealt)
         first = first + series.constant
         if series.slope:
-            x0, x1, x2 = (v.mod(bits) for v in part.parts)
-            first, second = first + (x0 + x1) * series.slope, second + x2 * series.slope
+            first, second = (
+                total + own.mod(bits) * series.slope
+                for total, own in zip((first, second), pair(q, part), strict=True)
+            )
         return truncated_pair(q, first, second, shift, op.ring_bits)
 
-    # The line of a slope is a sum of two parties' parts.
-    return rotating_roles(p, op, body, replicated(p, x) if series.slope or x in p.made else x)
+    def unpaired(x: Sharing) -> Sharing:
+        return replicated(p, x) if series.slope or x in p.made else x
+
+    return rotating_roles(p, op, body, x, unpaired)
+
+
+def opened_at_two(p: Parties, x: Sharing) -> tuple[Value, Value]:
+    """c = x + r at parties 0 and 1, and r at party 2.  1 round; see `opened_twice`, and 2w bits for
+    parts of two."""
+    if x.form is Form.ADDITIVE and x[2].constant_value() == 0:
+        return opened_window(preparing(p), pair(p, x))
+    r = p.draw((2,), x.shape, x.type)
+    return opened_twice(p, x, r), r
 
 
 def opened_twice(p: Parties, x: Sharing, r: Value) -> Value:
@@ -110,24 +143,39 @@ def exp_sums(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing
         rows = [exponentials.sums(segments, c, own, tables) for own in dealt]
         return pair_of(q, rows)
 
-    return rotating_roles_by_rows(p, op, body, replicated(p, x))
+    return rotating_roles_by_rows(p, op, body, x, unpaired=partial(replicated, p))
 
 
 def masked_exp(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
     """floor((e^x 2^F + tau) / 2^s) by M segments of x (ir/secret/exponential.py).  3 rounds; 2w + m
     + K + 2 bits online, M * m + K + 2e offline.
 
-    m = sum_bits and e = K - m + s > 0, for x replicated. As `exp_sums`; the numbers of all segments
-    are multiplied by what their distance from c makes of them, and the pair is truncated.
+    m = sum_bits and e = K - m + s > 0, for x replicated or in parts of two. As `exp_sums`; the
+    numbers of all segments are multiplied by what their distance from c makes of them, and the pair
+    is truncated.
     """
-    segments = Segments.of(op.attrs)
+    return _power(p, op, x, Segments.of(op.attrs), tables)
+
+
+def wide_exp(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
+    """The same with m = K + s, where that is a ring.  2 rounds; 2w + 2K bits online, M * m offline.
+
+    As for `wide_function`.
+    """
+    segments = without_overflow(Segments.of(op.attrs), op, x.type.bits)
+    return _power(p, op, x, segments, tables)
+
+
+def _power(
+    p: Parties, op: Operation, x: Sharing, segments: Segments, tables: Sequence[Sharing]
+) -> Sharing:
 
     def body(q: Parties, part: Sharing) -> Sharing:
         c, dealt = opened_and_dealt(q, part, segments, tables)
         first, second = (exponentials.power(segments, c, own, tables) for own in dealt)
         return truncated_pair(q, first, second, int(op["bits"]), op.ring_bits)
 
-    return rotating_roles(p, op, body, replicated(p, x))
+    return rotating_roles(p, op, body, x, unpaired=partial(replicated, p))
 
 
 def opened_and_dealt(
@@ -135,13 +183,12 @@ def opened_and_dealt(
 ) -> tuple[Value, tuple[list[Value], list[Value]]]:
     """c = mu x + r at parties 0 and 1, and their parts of what is dealt of r.  1 round."""
     index = x.map(lambda v: (v * segments.multiple).mod(segments.window_bits))
-    r = p.draw((2,), index.shape, index.type)
-    dealt = shared_with_two(p, exponentials.of_mask(segments, r, tables))
-    return opened_twice(p, index, r), dealt
+    c, r = opened_at_two(p, index)
+    return c, shared_with_two(p, exponentials.of_mask(segments, r, tables))
 
 
-FUNCTIONS: dict[str, Protocol] = {
-    "masked_function": masked_function,
-    "exp_sums": exp_sums,
-    "masked_exp": masked_exp,
+FUNCTIONS: dict[str, dict[str, Protocol]] = {
+    "masked_function": {NARROW: masked_function, WIDE: wide_function},
+    "exp_sums": {STANDARD: exp_sums},
+    "masked_exp": {NARROW: masked_exp, WIDE: wide_exp},
 }

@@ -8,7 +8,7 @@ two small layers in a row the second one's parts are then partly known ahead, wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from veilgraph.ir.party.node import Shape
@@ -16,6 +16,7 @@ from veilgraph.ir.party.program import Value, join
 from veilgraph.targets.alike_bodies import Body, run
 from veilgraph.targets.parties import Form, Member, Operation, Parties, Sharing
 
+Prepare = Callable[[Sharing], Sharing]
 SMALLEST_CHUNK = 64  # elements: bit planes are sent in 64-bit words
 SMALLEST_ROTATED = 3 * SMALLEST_CHUNK  # elements, of tensors that are cut in chunks
 FEWEST_ROWS = 12  # of which thirds are alike
@@ -27,9 +28,15 @@ def rotation_of(p: Parties, receiver: Member, role: int) -> int:
     return 0 if own is None else own - role
 
 
-def rotating_roles(p: Parties, op: Operation, body: Body, x: Sharing) -> Sharing:
-    """`body` on three equal chunks with the roles rotated; a small tensor is one chunk."""
-    return _rotated(p, op, body, x, thirds(x.elements))
+def rotating_roles(
+    p: Parties, op: Operation, body: Body, x: Sharing, unpaired: Prepare | None = None
+) -> Sharing:
+    """`body` on three equal chunks with the roles rotated; a small tensor is one chunk.
+
+    Args:
+        unpaired: what is made of x first, where two parties do not have all of each chunk.
+    """
+    return _rotated(p, op, body, x, thirds(x.elements), unpaired=unpaired)
 
 
 def rounded_rotating_roles(
@@ -52,8 +59,11 @@ def rotating_roles_by_rows(
     body: Body,
     x: Sharing,
     safe: int | None = None,
+    unpaired: Prepare | None = None,
 ) -> Sharing:
-    """`body` on three chunks of whole rows, each a matrix; `safe` as `rounded_rotating_roles`."""
+    """`body` on three chunks of whole rows, each a matrix; `safe` as `rounded_rotating_roles`, and
+    `unpaired` as `rotating_roles`.
+    """
     length = x.shape[-1]
     rows = x.elements // length
     size = -(-rows // 3) if x.elements >= 3 * SMALLEST_CHUNK else rows
@@ -62,7 +72,7 @@ def rotating_roles_by_rows(
     def body_of_rows(q: Parties, part: Sharing) -> Sharing:
         return body(q, part.map(lambda v: v.reshape((v.elements // length, length))))
 
-    return _rotated(p, op, body_of_rows, x, chunks, safe)
+    return _rotated(p, op, body_of_rows, x, chunks, safe, unpaired)
 
 
 def _rotated(
@@ -72,7 +82,10 @@ def _rotated(
     x: Sharing,
     chunks: Sequence[tuple[int, int]],
     safe: int | None = None,
+    unpaired: Prepare | None = None,
 ) -> Sharing:
+    if unpaired is not None and not _is_in_pairs(p, x, chunks):
+        x = unpaired(x)
     if safe is not None and p.receiver is not None and p.fixed_roles:
         return _in_chunks(p, op, body, x, [(0, x.elements, rotation_of(p, p.receiver, safe))])
     if not p.rotates or len(chunks) == 1:
@@ -81,6 +94,13 @@ def _rotated(
         return _in_chunks(p, op, body, x, [(0, x.elements, rotation)])
     rotated = [(*chunk, (role + p.program.layer) % 3) for role, chunk in enumerate(chunks)]
     return _in_chunks(p, op, body, x, rotated, keeping=True)
+
+
+def _is_in_pairs(p: Parties, x: Sharing, chunks: Sequence[tuple[int, int]]) -> bool:
+    """Whether two parties have all of each chunk."""
+    if not p.rotates or len(chunks) == 1:
+        return x.form is Form.ADDITIVE and 0 in (part.constant_value() for part in x.parts)
+    return all(_pair(x, *chunk) is not None for chunk in chunks)
 
 
 def _pair(x: Sharing, start: int, length: int) -> tuple[Sharing, int] | None:

@@ -75,7 +75,7 @@ def test_a_score_is_what_its_page_shows(copied: Path, monkeypatch: pytest.Monkey
     enter(copied / "credit", monkeypatch)
     assert printed(Path("score.py")) == [
         "repays with probability 0.70; did not repay",
-        "5 rounds, 344 bytes",
+        "5 rounds, 312 bytes",
     ]
 
 

@@ -21,7 +21,7 @@ from veilgraph.passes.party.expand_protocols import Expanded, LayerNote
 from veilgraph.targets.blocks.linear import additive
 from veilgraph.targets.parties import Form, Member, Operation, Sharing
 from veilgraph.targets.suite import Suite
-from veilgraph.targets.suites import SUITES
+from veilgraph.targets.suites import SUITES, rep3
 from veilgraph.targets.target import Target, target
 
 Integers = npt.NDArray[np.int64]
@@ -111,12 +111,31 @@ class Trace:
         return Sharing((self.program.constant(number, value.shape, type),), Form.PUBLIC)
 
     def apply(
-        self, op: str, shape: Shape, ring_bits: int, attrs: Mapping[str, Any], *operands: Sharing
+        self,
+        op: str,
+        shape: Shape,
+        ring_bits: int,
+        attrs: Mapping[str, Any],
+        *operands: Sharing,
+        variant: str = "",
     ) -> Sharing:
+        """Args: variant: of the op's protocol; the suite's first unless told."""
+        offered = self.setting.suite.offered(op)
+        of_name = {v.name: v.function for v in self.setting.suite.protocols[op]}
         with self._layer(f"{op}{self.program.layer}", op):
             operation = Operation(op, shape, ring_bits, attrs)
-            result: Sharing = self.setting.suite.offered(op)(self.parties, operation, *operands)
+            protocol = of_name[variant] if variant else offered
+            result: Sharing = protocol(self.parties, operation, *operands)
         return result
+
+    def held(self, x: Sharing, form: str) -> Sharing:
+        """A replicated x of rep3 as three parts, or as parts of two where roles are fixed."""
+        if self.setting.suite.name != "rep3" or form == "shared":
+            return x
+        if form == "pair":
+            self.parties = replace(self.parties, rotates=False)
+            return rep3.pair_of(self.parties, rep3.pair(self.parties, x))
+        return rep3.masked(self.parties, additive(self.parties, x))
 
     def reveal(self, x: Sharing, name: str = "y", party: int = 0) -> None:
         with self._layer(name, "reveal"):

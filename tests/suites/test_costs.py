@@ -17,6 +17,7 @@ from veilgraph.ir.secret.fourier import tables
 from veilgraph.targets.blocks.comparison_tree import VARIANT
 from veilgraph.targets.blocks.digits import TASTES, cheapest
 from veilgraph.targets.blocks.window import window_to_shift
+from veilgraph.targets.functions.masked_openings import WIDE
 from veilgraph.targets.parties import Sharing
 
 ELEMENTS = 3 * 64 * 64  # thirds are whole words of planes: nothing is padded
@@ -27,10 +28,12 @@ CLAIM = re.compile(
 )
 
 
-def claims(setting: Setting, op: str) -> dict[str, str]:
+def claims(setting: Setting, op: str, variant: str = "") -> dict[str, str]:
     """The formulas of a protocol's docstring: rounds, and bits online and offline if stated."""
     suite = setting.suite
     sharing = {"share": suite.share, "from_shares": suite.from_shares}
+    if variant:
+        sharing[op] = next(v.function for v in suite.protocols[op] if v.name == variant)
     protocol = sharing[op] if op in sharing else suite.offered(op)
     text = " ".join((protocol.__doc__ or "").split())
     found = CLAIM.search(text)
@@ -66,7 +69,13 @@ def sizes(setting: Setting, op: str, k: int, K: int, attrs: Mapping[str, Any]) -
 
 
 def measured(
-    setting: Setting, op: str, k: int, attrs: Mapping[str, Any], form: str, K: int | None = None
+    setting: Setting,
+    op: str,
+    k: int,
+    attrs: Mapping[str, Any],
+    form: str,
+    K: int | None = None,
+    variant: str = "",
 ) -> Layer:
     """The row of `op` in a plan where its operands are computed ones, and all of it is needed."""
     trace = Trace(setting)
@@ -86,7 +95,7 @@ def measured(
     if op == "exp_sums":
         operands[0] = trace.apply("reshape", (192, 64), k, {}, operands[0])
         made, K = (192, Segments.of(attrs).count), attrs["sum_bits"]
-    result = trace.apply(op, made, K or k, attrs, *operands)
+    result = trace.apply(op, made, K or k, attrs, *operands, variant=variant)
     row = len(trace.expanded.notes) - 1
     if op == "exp_sums":  # an additive result needs something that takes all of it
         result = trace.apply("truncate", made, k, {"bits": 9}, result)
@@ -174,6 +183,15 @@ def test_docstrings_tell_the_cost(
         check_costs(setting, op, form, k, k, attrs)
 
 
+@pytest.mark.parametrize("op", ["masked_function", "masked_exp"])
+@pytest.mark.parametrize("setting", SETTINGS[:3], ids=str)
+def test_docstrings_tell_the_cost_of_wide_sums(setting: Setting, op: str) -> None:
+    for _, form, variants in (case for case in CASES if case[0] == op):
+        for attrs in variants:
+            for k in (32, 40):
+                check_costs(setting, op, form, k, k, attrs, WIDE)
+
+
 @pytest.mark.parametrize("op", ["truncate_relu", "relu", "step", "round_off"])
 @pytest.mark.parametrize("setting", [s for s in COMPARING if s.comparison in TASTES], ids=str)
 def test_docstrings_tell_the_cost_of_each_comparison(setting: Setting, op: str) -> None:
@@ -201,10 +219,19 @@ def test_docstrings_tell_the_cost_of_a_lift(setting: Setting, k: int, K: int) ->
 
 
 def check_costs(
-    setting: Setting, op: str, form: str, k: int, K: int, attrs: Mapping[str, int]
+    setting: Setting,
+    op: str,
+    form: str,
+    k: int,
+    K: int,
+    attrs: Mapping[str, int],
+    variant: str = "",
 ) -> None:
-    names, claimed = sizes(setting, op, k, K, attrs) | {"P": setting.computing}, claims(setting, op)
-    layer = measured(setting, op, k, attrs, form, K)
+    names = sizes(setting, op, k, K, attrs) | {"P": setting.computing}
+    claimed = claims(setting, op, variant)
+    if variant == WIDE:
+        names |= {"m": K + attrs["bits"]}
+    layer = measured(setting, op, k, attrs, form, K, variant)
     online, offline = per_element(setting, layer)
     found = {"rounds": layer.rounds, "online": online, "offline": offline}
     if set(claimed) == {"rounds"} and value(claimed["rounds"], names) == 0:

@@ -11,7 +11,6 @@ from interpreters import check_interpreters
 
 from veilgraph.ir.meaning.integers import center
 from veilgraph.ir.secret.exponential import Segments, heights, sums, tables, values
-from veilgraph.targets.blocks.linear import additive
 
 settings = pytest.mark.parametrize("setting", SETTINGS, ids=str)
 IN_BITS = 3
@@ -31,17 +30,17 @@ def every(segments: Segments) -> Integers:
 
 def traced(
     setting: Setting, op: str, z: Integers, segments: Segments, in_bits: int, k: int, K: int,
-    top: float = 0.0, form: str = "shared", **attrs: Any,
+    top: float = 0.0, form: str = "shared", variant: str = "", **attrs: Any,
 ) -> Trace:  # fmt: skip
     trace = Trace(setting)
-    x = trace.share("x", z.shape, k)
-    operands = [additive(trace.parties, x) if form == "additive" else x]
+    operands = [trace.held(trace.share("x", z.shape, k), form)]
     operands += [trace.public(table, 64) for table in tables(segments, in_bits)]
     shape = (*z.shape[:-1], segments.count)
     if op == "masked_exp":
         operands.append(trace.public(heights(segments, in_bits, top, 0.0), 64))
         shape = z.shape
-    trace.reveal(trace.apply(op, shape, K, segments.parameters() | attrs, *operands))
+    attributes = segments.parameters() | attrs
+    trace.reveal(trace.apply(op, shape, K, attributes, *operands, variant=variant))
     return trace
 
 
@@ -84,11 +83,12 @@ WIDE = Segments(
 
 
 @settings
+@pytest.mark.parametrize("form", ["shared", "pair"])
 @pytest.mark.parametrize("rows", [1, 2, 7])
-def test_real_sums(setting: Setting, rows: int) -> None:
+def test_real_sums(setting: Setting, form: str, rows: int) -> None:
     """Within what rounding a number of each sum may add, relative to the least of its segment."""
     z = np.random.default_rng(rows).integers(0, 7 * (1 << 17) // 7, (rows, 70))
-    trace = traced(setting, "exp_sums", z, WIDE, 12, 32, WIDE.sum_bits)
+    trace = traced(setting, "exp_sums", z, WIDE, 12, 32, WIDE.sum_bits, form=form)
     found = np.ldexp(trace.run({"x": z}).astype(np.float64), -40)
     unit = 1 / (7 * 2.0**12)
     ends = (np.arange(8) + 1) * (1 << 17) * unit - unit
@@ -97,13 +97,19 @@ def test_real_sums(setting: Setting, rows: int) -> None:
 
 
 @settings
+@pytest.mark.parametrize("form", ["shared", "pair"])
+@pytest.mark.parametrize("variant", ["narrow", "wide"])
 @pytest.mark.parametrize("size", [1, 65, 577])
-def test_real_powers(setting: Setting, size: int) -> None:
+def test_real_powers(setting: Setting, variant: str, form: str, size: int) -> None:
+    if setting.computing == 1 or (form == "pair" and setting.suite.name != "rep3"):
+        return
     segments = Segments(20, 17, 7, 14, 21, 38)
     z = np.random.default_rng(size).integers(0, 7 * (1 << 17) // 7, size)
     z[0] = 1 << 17
     top = 32.0
-    found = traced(setting, "masked_exp", z, segments, 12, 32, 32, top, bits=23).run({"x": z})
+    how = {"form": form, "variant": variant}
+    trace = traced(setting, "masked_exp", z, segments, 12, 32, 32, top, **how, bits=23)
+    found = trace.run({"x": z})
     np.testing.assert_allclose(found / 2.0**12, np.exp(z / 2.0**12 - top), atol=3 / 2.0**12)
 
 

@@ -10,8 +10,9 @@ from interpreters import check_interpreters
 from veilgraph.ir.meaning.integers import center
 from veilgraph.ir.meaning.party import uniform_draws
 from veilgraph.ir.secret.fourier import FourierSeries, tables, values
-from veilgraph.targets.blocks.linear import additive
+from veilgraph.targets.functions.masked_openings import WIDE
 
+VARIANTS = ("", WIDE)
 settings = pytest.mark.parametrize("setting", SETTINGS, ids=str)
 
 
@@ -51,21 +52,22 @@ def traced(
     bits: int,
     K: int,
     form: str = "shared",
+    variant: str = "",
 ) -> Trace:
     trace = Trace(setting)
-    x = trace.share("x", z.shape, k)
-    x = additive(trace.parties, x) if form == "additive" else x
+    x = trace.held(trace.share("x", z.shape, k), form)
     high, low = (trace.public(table, 64) for table in tables(found.window_bits))
     attrs = found.parameters() | {"bits": bits}
-    trace.reveal(trace.apply("masked_function", z.shape, K, attrs, x, high, low))
+    made = trace.apply("masked_function", z.shape, K, attrs, x, high, low, variant=variant)
+    trace.reveal(made)
     return trace
 
 
 def check(
-    setting: Setting, z: Integers, k: int, found: FourierSeries, bits: int, K: int, form: str
+    setting: Setting, z: Integers, k: int, found: FourierSeries, bits: int, K: int, *how: str
 ) -> None:
     draws = Masked(setting, k + K + bits)
-    result = traced(setting, z, k, found, bits, K, form).run({"x": z}, draws)
+    result = traced(setting, z, k, found, bits, K, *how).run({"x": z}, draws)
     expected = values(found, z, draws.mask)
     error = center(result - (expected >> bits), K)
     assert set(np.unique(error)) <= {0, 1}
@@ -82,24 +84,41 @@ def test_every_secret_under_many_masks(setting: Setting, found: FourierSeries, k
         for K in (found.sum_bits - bits, found.sum_bits, found.sum_bits + 7):
             for form in ("shared", "additive"):
                 if form == "shared" or setting.suite.name == "rep3":
-                    check(setting, z, k, found, bits, K, form)
+                    for variant in VARIANTS[: len(setting.suite.protocols["masked_function"])]:
+                        check(setting, z, k, found, bits, K, form, variant)
 
 
 @settings
 @pytest.mark.parametrize(("k", "K"), [(32, 32), (40, 32), (64, 64)])
+@pytest.mark.parametrize("form", ["shared", "additive", "pair"])
 @pytest.mark.parametrize("size", [1, 65, 577])
-def test_real_rings(setting: Setting, k: int, K: int, size: int) -> None:
+def test_real_rings(setting: Setting, k: int, K: int, form: str, size: int) -> None:
     """The cosine of an angle of 20 bits, to 13 bits after the point."""
+    if form != "shared" and setting.suite.name != "rep3":
+        return
     found = series(
         20, 37, cosines=(3 << 22, 1 << 20), sines=(0, -(1 << 21)), coefficient_bits=22,
         constant=1 << 31, cosine_bits=16, factor_bits=17,
     )  # fmt: skip
     z = np.random.default_rng(size).integers(-(1 << 21), 1 << 21, size)
     draws = uniform_draws(np.random.default_rng(size))
-    result = traced(setting, z, k, found, 20, K).run({"x": z}, draws)
+    result = traced(setting, z, k, found, 20, K, form).run({"x": z}, draws)
     angle = 2 * np.pi * z / (1 << 20)
     wanted = 0.25 + 3 * np.cos(angle) + np.cos(3 * angle) / 4 - np.sin(3 * angle) / 2
     assert np.abs(result / (1 << 13) - wanted).max() < 2 / (1 << 13)
+
+
+def test_a_line_of_parts_of_two() -> None:
+    """x / 2 + cos x / 4, from what two parties have of x."""
+    found = series(
+        16, 34, cosines=(1 << 18,), sines=(0,), slope=1 << 15, cosine_bits=14, factor_bits=15,
+    )  # fmt: skip
+    z = np.random.default_rng(0).integers(-(1 << 13), 1 << 13, 577)
+    wanted = z / 2**14 + np.cos(2 * np.pi * z / (1 << 16)) / 4
+    for variant, most in (("", 19), (WIDE, 24)):
+        made = traced(SETTINGS[0], z, 40, found, 15, most, "pair", variant)
+        result = made.run({"x": z}, uniform_draws(np.random.default_rng(1)))
+        assert np.abs(result / (1 << 14) - wanted).max() < 2 / (1 << 14)
 
 
 @settings

@@ -44,6 +44,8 @@ from veilgraph.targets.variants import Variant
 
 REP3_OF_3, ADDITIVE_OF_2, ADDITIVE_OF_3, ADDITIVE_OF_5 = (s for s in SETTINGS if s.computing > 1)
 RUNS = 1 << 17
+# A sum of three sources: one at party 0, two at party 1, who adds them up to its part of two.
+PAIR = Form("pair", lambda part, parts: frozenset({min(part, 1)}))
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,13 @@ class Case:
     operands: int = 1
     result_bits: int = 0  # of its ring, where it is another
     tabled: tuple[int, ...] = ()  # digits of a comparison by a table, in place of the suite's
+    variant: str = ""  # of the op's protocol, in place of the suite's first
 
     def __str__(self) -> str:
         into = f"-{self.result_bits}" if self.result_bits else ""
         table = "".join(f"-{digit}" for digit in self.tabled)
-        return f"{self.setting}-{self.op}-{self.form.name}-{self.bits}{into}{table}"
+        variant = f"-{self.variant}" * bool(self.variant)
+        return f"{self.setting}-{self.op}-{self.form.name}-{self.bits}{into}{table}{variant}"
 
     def protocol(self, program: type[Program] = Program) -> Protocol:
         return Protocol(self.setting, self._body, program, self.tables())
@@ -85,6 +89,8 @@ class Case:
             p = replace(p, chosen={"compare": Variant("tabled", cut_as(split))})
         names = [f"x{j}" for j in range(self.operands)]
         operands = [given(p, name, elements, self.bits, self.form) for name in names]
+        if self.form is PAIR:
+            operands = [rep3.pair_of(p, (x[0], x[1] + x[2])) for x in operands]
         suite = self.setting.suite
         if self.op == "reveal":
             revealed: Any = suite.reveal(p, Member(1), *operands)
@@ -102,7 +108,9 @@ class Case:
             pairs = Operation("concat", shape, self.bits, {"axis": 3})
             operands, shape = [suite.offered("concat")(p, pairs, *images)], (1, elements, 1, 1)
         operation = Operation(self.op, shape, self.result_bits or self.bits, self.attrs)
-        result = suite.offered(self.op)(p, operation, *operands)
+        variants = {variant.name: variant.function for variant in suite.protocols[self.op]}
+        protocol = variants[self.variant] if self.variant else suite.offered(self.op)
+        result = protocol(p, operation, *operands)
         if (
             self.op == "exp_sums"
         ):  # a pair of parts: resharing the third, which is zero, says nothing
@@ -158,6 +166,7 @@ def exponential(window_bits: int, piece_bits: int, sum_bits: int, **more: int) -
 
 
 FINER = {"sines": (1 << 19,), "cosine_bits": 2, "factor_bits": 3, "slope": 1}
+FLAT = FINER | {"slope": 0}
 SMALL = {"window_bits": 2, "dropped_bits": 0}
 WINDOW_OF_3 = {"window_bits": 3, "dropped_bits": 0}
 TINY = (
@@ -178,7 +187,13 @@ TINY = (
     Case(REP3_OF_3, "masked_function", 3, REPLICATED, series(2, 3, 1)),
     Case(REP3_OF_3, "masked_function", 3, REPLICATED, series(2, 3, 1, slope=1)),
     Case(REP3_OF_3, "masked_function", 2, attrs=series(1, 3, 1)),
+    Case(REP3_OF_3, "masked_function", 3, PAIR, series(2, 3, 1)),
+    Case(REP3_OF_3, "masked_function", 3, PAIR, series(2, 3, 1, slope=1)),
+    Case(REP3_OF_3, "masked_function", 3, PAIR, series(1, 2, 1), result_bits=2, variant="wide"),
     Case(ADDITIVE_OF_2, "masked_function", 3, attrs=series(1, 3, 1)),
+    Case(ADDITIVE_OF_2, "masked_function", 3, attrs=series(1, 2, 1), variant="wide"),
+    Case(REP3_OF_3, "exp_sums", 3, PAIR, exponential(3, 2, 2), result_bits=2),
+    Case(REP3_OF_3, "masked_exp", 2, PAIR, exponential(2, 1, 2, bits=1), variant="wide"),
     Case(REP3_OF_3, "exp_sums", 3, REPLICATED, exponential(3, 2, 2), result_bits=2),
     Case(REP3_OF_3, "masked_exp", 3, REPLICATED, exponential(3, 2, 3, bits=1)),
     Case(ADDITIVE_OF_2, "exp_sums", 3, attrs=exponential(3, 2, 3), result_bits=3),
@@ -224,7 +239,10 @@ SAMPLED = (
     Case(REP3_OF_3, "lift", 8, attrs={}, result_bits=11),
     Case(REP3_OF_3, "maximum", 8, REPLICATED, WIDE, operands=2),
     Case(REP3_OF_3, "masked_function", 8, REPLICATED, series(5, 9, 3, **FINER)),
-    Case(REP3_OF_3, "masked_function", 8, attrs=series(5, 9, 3, **(FINER | {"slope": 0}))),
+    Case(REP3_OF_3, "masked_function", 8, attrs=series(5, 9, 3, **FLAT)),
+    Case(REP3_OF_3, "masked_function", 8, PAIR, series(5, 9, 3, **FINER)),
+    Case(REP3_OF_3, "masked_function", 8, REPLICATED, series(5, 9, 3, **FLAT), variant="wide"),
+    Case(REP3_OF_3, "masked_exp", 8, PAIR, exponential(6, 4, 9, bits=2), variant="wide"),
     Case(ADDITIVE_OF_2, "masked_function", 8, attrs=series(5, 9, 3, **FINER)),
     Case(ADDITIVE_OF_3, "masked_function", 8, attrs=series(5, 9, 3, **FINER)),
     Case(REP3_OF_3, "exp_sums", 8, REPLICATED, exponential(6, 4, 9), result_bits=9),
@@ -371,7 +389,7 @@ def hides_rounding(case: Case, draw: Draw) -> bool:
     It keeps from others how these are rounded: test_truncation.py counts over its values.
     """
     narrows = case.op == "truncate" and case.bits - case.attrs["bits"] >= case.result_bits > 0
-    fused = case.op in ("truncate_relu", "truncate_relu_pool")
+    fused = case.op in ("truncate_relu", "truncate_relu_pool") or case.variant == "wide"
     return (narrows or fused) and draw.holders == frozenset({0, 1})
 
 

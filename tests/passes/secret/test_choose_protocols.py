@@ -396,7 +396,7 @@ def test_by_hand(additive: Suite, tmp_path: Path) -> None:
             {},
             {"gelu": "ripple"},
             "Suite additive has no protocol for `gelu`.",
-            "It has several for compare, one_hot.",
+            "It has several for compare, one_hot, masked_function, masked_exp.",
         ),
         (
             {},

@@ -61,6 +61,7 @@ from veilgraph.passes.secret.exact_rounding import ExactRounding
 from veilgraph.passes.secret.fine_noise import FineNoise
 from veilgraph.passes.secret.fuse_pools import FusePools
 from veilgraph.passes.secret.keep_states import KeepStates
+from veilgraph.passes.secret.local_truncations import LocalTruncations
 from veilgraph.passes.secret.merge_truncations import MergeTruncations
 from veilgraph.passes.secret.narrow_rings import NarrowRings
 from veilgraph.passes.secret.protocols.choose_protocols import ChooseProtocols
@@ -237,6 +238,10 @@ def _narrow_rings(program: Program, secret: SecretProgram) -> SecretProgram:
     return NarrowRings().run(secret)
 
 
+def _local_truncations(program: Program, secret: SecretProgram) -> SecretProgram:
+    return secret if program.options.frac_bits is not None else LocalTruncations().run(secret)
+
+
 # Behind `encode_fixed_point`, in this order, whenever a program is encoded.
 ENCODED: tuple[tuple[str, str, Callable[[Program, SecretProgram], SecretProgram]], ...] = (
     ("merge_truncations", "one truncation a linear chain, fused with the comparison after it",
@@ -254,6 +259,8 @@ ENCODED: tuple[tuple[str, str, Callable[[Program, SecretProgram], SecretProgram]
      _fine_noise),
     ("narrow_rings", "what windows alone read is truncated into no wider ring than they are",
      _narrow_rings),
+    ("local_truncations", "a product has no bits that make its truncation look for an overflow",
+     _local_truncations),
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ The same lines run on arrays of uint64 and on values of the party level.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from math import isqrt
 from typing import Any, ClassVar, NamedTuple
@@ -85,6 +85,17 @@ class FourierSeries:
 
     def values(self, z: Integers, mask: Integers) -> Integers:
         return values(self, z, mask)
+
+    def coarser(self, bits: int) -> FourierSeries:
+        """The same without a slope, with so many fraction bits less."""
+        of_factor = bits // 2
+        return replace(
+            self,
+            constant=(self.constant + (1 << (bits - 1))) >> bits,
+            cosine_bits=self.cosine_bits - (bits - of_factor),
+            factor_bits=self.factor_bits - of_factor,
+            sum_bits=self.sum_bits - bits,
+        )
 
     def parameters(self) -> dict[str, Any]:
         """As a secret program and the protocol have them."""

@@ -2,21 +2,23 @@
 
 A public factor is carried forward through what it commutes with (a positive one through relu and
 maxima too) until weights take it; failing that it goes back into the weights that made the value;
-failing that it stays where it is met, as a multiplication by a public number. A value that is no
-longer the model's own has "scaled" in its name.
+failing that it is a multiplication by a public number, of the fewest elements on its way: before a
+gradient is spread over a pool's windows, and not behind that. A value that is no longer the model's
+own has "scaled" in its name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
 import numpy as np
 from torch_mlir import ir
 
-from veilgraph.ir.attributes import shape_of
+from veilgraph.ir.attributes import element_count, shape_of
 from veilgraph.ir.graph import ops as graph_ops
 from veilgraph.ir.graph.facts import Arithmetic, Homogeneity
 from veilgraph.ir.graph.program import Graph, attributes, defining, name_of
@@ -70,20 +72,34 @@ class FoldDivisors:
         for op in graph.operations:
             forward.visit(op)
         forward.settle_outputs()
+        forward.multiply()
         graph.tidy()
         _fold_backward(graph)
         graph.tidy()
         return graph
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class _Scaled:
-    """A value of the program as it was, which is `value` times `factor`."""
+    """What an operation of the program as it was made, which is `value` times `factor`.
 
+    Attributes:
+        sources: what carries the same factor in its operands, where that is all of them.
+    """
+
+    op: ir.OpView
     value: ir.Value
     factor: float
-    name: str
-    product: ir.Value | None = None  # the multiplication, once something needs it
+    sources: tuple[_Scaled, ...] = ()
+
+    @cached_property
+    def places(self) -> tuple[_Scaled, ...]:
+        """Where multiplying takes the fewest elements: here, or on the way that led here."""
+        before = tuple(dict.fromkeys(place for each in self.sources for place in each.places))
+        count = sum(element_count(shape_of(place.value)) for place in before)
+        own = element_count(shape_of(self.value))
+        is_nearer = count < own or (count == own and graph_ops.facts_of(self.op).moves)
+        return before if before and is_nearer else (self,)
 
 
 class _Forward:
@@ -92,6 +108,7 @@ class _Forward:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._scaled: dict[ir.Value, _Scaled] = {}
+        self._multiplied: dict[_Scaled, None] = {}
 
     def visit(self, op: ir.OpView) -> None:
         """Rewrites one operation, whose operands have been rewritten."""
@@ -105,7 +122,7 @@ class _Forward:
             elif not any(carried):
                 return
             elif len(operands) == 1 and carried[0] and _commutes(op, carried[0].factor):
-                self._carry(op, _rebuilt(op, [carried[0].value]), carried[0].factor)
+                self._carry_on(op, [carried[0].value], [carried[0]])
             elif len(operands) > 1 and facts.homogeneity is not Homogeneity.NONE:
                 self._join(op, operands)
             elif facts.is_bilinear:
@@ -115,9 +132,15 @@ class _Forward:
 
     def settle_outputs(self) -> None:
         """Multiplies the outputs that still carry a factor."""
-        returned = list(self._graph.block.operations)[-1]
-        with self._graph.module.context, ir.InsertionPoint(returned), ir.Location.unknown():
-            self._settle(returned)
+        self._settle(list(self._graph.block.operations)[-1])
+
+    def multiply(self) -> None:
+        """Writes the multiplications that are needed; all that reads them is as it was."""
+        for scaled in self._multiplied:
+            (result,) = scaled.op.operation.results
+            with self._graph.before(scaled.op), ir.Location.name(name_of(scaled.op)):
+                factor = constant(scaled.factor, result)
+                result.replace_all_uses_with(graph_ops.Mul.build(scaled.value, factor))
 
     def _parts(self, value: ir.Value) -> tuple[ir.Value, float]:
         scaled = self._scaled.get(value)
@@ -127,7 +150,16 @@ class _Forward:
         if factor == 1.0:
             self._graph.replace(op, value)
             return
-        self._scaled[op.operation.results[0]] = _Scaled(value, factor, name_of(op))
+        self._scaled[op.operation.results[0]] = _Scaled(op, value, factor)
+
+    def _carry_on(
+        self, op: ir.OpView, values: Sequence[ir.Value], carried: Sequence[_Scaled | None]
+    ) -> None:
+        """`op` of `values` has the factor that they have."""
+        known = tuple(each for each in carried if each is not None)
+        sources = known if len(known) == len(carried) else ()
+        result = op.operation.results[0]
+        self._scaled[result] = _Scaled(op, _rebuilt(op, values), known[0].factor, sources)
 
     def _multiply(self, op: ir.OpView, value: ir.Value, number: float) -> None:
         """A multiplication by a public number; one that costs nothing stays what it is."""
@@ -144,7 +176,8 @@ class _Forward:
             for value, f in parts
         ]
         if _commutes(op, factor) and all(value is not None for value in values):
-            self._carry(op, _rebuilt(op, [v for v in values if v is not None]), factor)
+            carried = [self._scaled.get(value) for value in operands]
+            self._carry_on(op, [v for v in values if v is not None], carried)
         else:
             self._settle(op)
 
@@ -168,15 +201,9 @@ class _Forward:
 
     def _settle(self, op: ir.OpView) -> None:
         """Lets `op` read its operands multiplied by their factors."""
-        for number, value in enumerate(op.operation.operands):
-            scaled = self._scaled.get(value)
-            if scaled is None:
-                continue
-            if scaled.product is None:
-                factor = constant(scaled.factor, value)
-                with ir.Location.name(scaled.name):
-                    scaled.product = graph_ops.Mul.build(scaled.value, factor)
-            op.operation.operands[number] = scaled.product
+        for value in op.operation.operands:
+            if (scaled := self._scaled.get(value)) is not None:
+                self._multiplied |= dict.fromkeys(scaled.places)
 
 
 def _commutes(op: ir.OpView, factor: float) -> bool:

@@ -146,6 +146,33 @@ def test_a_factor_without_weights_is_multiplied_once() -> None:
     assert name_of(graph.operations[-1]) == "body", "the mean itself keeps its name"
 
 
+def test_a_factor_without_weights_is_multiplied_where_elements_are_fewest() -> None:
+    """Before a mean is spread, once for all that reads it, and behind what leaves some out."""
+
+    def spread(graph: Graph, x: ir.Value) -> ir.Value:
+        y = mean(x)
+        parts = [
+            ops.Pad.build(y, low=(0, 0, i, 0), high=(0, 0, 2 - i, 0), value=0.0) for i in (0, 2)
+        ]
+        return ops.Mul.build(ops.Add.build(*parts), ops.Add.build(*parts))
+
+    def moved(graph: Graph, x: ir.Value) -> ir.Value:
+        y = ops.Reshape.build(mean(x), shape=(3, 16))
+        turned = ops.Transpose.build(y, permutation=(1, 0))
+        return ops.Matmul.build(y, turned)
+
+    def cut(graph: Graph, x: ir.Value) -> ir.Value:
+        part = ops.Slice.build(mean(x), starts=(0, 0, 0, 0), steps=(1,) * 4, shape=(1, 3, 1, 4))
+        return ops.Mul.build(part, part)
+
+    _, kinds = folded(program(spread))
+    assert kinds == ["sum_pool", "constant", "mul", "pad", "pad", "add", "add", "mul"]
+    _, kinds = folded(program(moved))
+    assert kinds == ["sum_pool", "constant", "mul", "reshape", "transpose", "matmul"]
+    _, kinds = folded(program(cut))
+    assert kinds == ["sum_pool", "slice", "constant", "mul", "mul"]
+
+
 def test_weights_that_others_read_are_left_alone() -> None:
     def twice(graph: Graph, x: ir.Value) -> ir.Value:
         return ops.Add.build(conv(graph, mean(x)), mean(conv(graph, x)))

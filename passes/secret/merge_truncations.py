@@ -21,12 +21,12 @@ from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.ops import SecretOp, Stated, attributes_of
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Secrecy, Tensor, ring_of
-from veilgraph.passes.secret.padded_sums import takes_truncated
+from veilgraph.passes.secret.padded_sums import CHANGES, takes_truncated
 from veilgraph.passes.secret.reductions import constant_of, reduced
 
 Rule = Callable[[SecretOp, list["Deferred"]], "Deferred"]
 
-CHANGES = (secret_ops.Reduce, secret_ops.Lift)
+SAME_NUMBERS = (*CHANGES, secret_ops.Reshape, secret_ops.Transpose)  # as many of them, elsewhere
 
 
 @dataclass(frozen=True)
@@ -307,9 +307,10 @@ class _Rewriter:
 
 def _is_read_narrow(old: ir.Value) -> bool:
     """Whether an operation that takes truncated integers only reads a value, or reads it reduced
-    or lifted."""
+    or lifted; where several read it, in another layout too, of which each would be truncated."""
     readers = [use.owner.opview for use in old.uses]
-    changed = (r.operation.results[0] for r in readers if isinstance(r, CHANGES))
+    same = SAME_NUMBERS if len(readers) > 1 else CHANGES
+    changed = (r.operation.results[0] for r in readers if isinstance(r, same))
     takes = (takes_truncated(r) and _public_factor(r) is None for r in readers)
     return any(takes) or any(map(_is_read_narrow, changed))
 

@@ -28,6 +28,7 @@ from veilgraph.ir.graph.facts import Arithmetic, Integers
 from veilgraph.ir.graph.ops import Constant, OneHot, Singular, facts_of
 from veilgraph.ir.graph.program import Graph, defining
 from veilgraph.passes.graph.public_factors import Factor, are_small_integers, number_of, scaling
+from veilgraph.passes.secret.padded_sums import takes_truncated
 
 
 class Ties:
@@ -160,7 +161,8 @@ def _analyse(op: ir.OpView, structure: Structure) -> None:
     elif facts.arithmetic is Arithmetic.SUM:
         _analyse_sum(result, operands, structure)
     else:
-        _analyse_tied(result, operands, structure, facts.arithmetic is Arithmetic.COMPARISON)
+        is_truncated = facts.arithmetic is Arithmetic.COMPARISON or takes_truncated(op)
+        _analyse_tied(result, operands, structure, is_truncated)
 
 
 def _is_integral(op: ir.OpView, structure: Structure) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,6 +52,12 @@ class Writer:
     def truncated_product(self, x: ir.Value, w: ir.Value, within: RealRange = SMALL) -> ir.Value:
         product = self(ops.Matmul, x, w, within=within)
         return self(ops.Truncate, product, bits=12, within=within)
+
+    def in_ring(self, x: ir.Value, ring_bits: int) -> ir.Value:
+        here = Tensor.of(x).encoding.ring_bits
+        kind = ops.Lift if ring_bits > here else ops.Reduce
+        with self.program.at("layer"):
+            return kind.build(x, range=SMALL, stated=Stated(ring_bits=ring_bits))
 
     def relu(self, x: ir.Value, ring_bits: int = RING) -> ir.Value:
         return self(ops.Relu, x, **WINDOW | {"window_bits": ring_bits - 1})
@@ -170,21 +177,31 @@ def test_layout_and_sums_stay_wide() -> None:
     assert kinds[7:] == ["truncate", "relu", "matmul", "relu"]
 
 
-def scattered(places: Sequence[tuple[int, int]]) -> list[str]:
+def scattered(
+    places: Sequence[tuple[int, int]], *, of_one: bool = False, lifts: bool = False
+) -> list[str]:
     """The kinds of operations of a sum of columns of a product, each put among zeros (before,
     behind), which is multiplied.
+
+    Args:
+        of_one: the same columns are put there.
+        lifts: each step of the sum is in a wider ring than what it makes is kept in.
     """
 
     def body(w: Writer, v: Values) -> ir.Value:
         y = w.truncated_product(v["x"], v["w"])
+        cut: dict[str, Any] = {"starts": (0, 0), "steps": (1, 1), "shape": (4, 3)}
+        one = w(ops.Slice, y, **cut)
         parts = []
         for before, behind in places:
-            part = w(ops.Slice, y, starts=(0, 0), steps=(1, 1), shape=(4, 3))
-            part = w(ops.Reshape, part, shape=(1, 4, 3))
+            part = w(ops.Reshape, one if of_one else w(ops.Slice, y, **cut), shape=(1, 4, 3))
+            part = w.in_ring(part, RING + 8) if lifts else part
             parts.append(w(ops.Pad, part, low=(0, 0, before), high=(0, 0, behind)))
         total = parts[0]
         for part in parts[1:]:
             total = w(ops.Add, total, part)
+            total = w.in_ring(w.in_ring(total, RING), RING + 8) if lifts else total
+        total = w.in_ring(total, RING) if lifts else total
         total = w(ops.Reshape, total, shape=(4, 3 + sum(places[0])))
         total = w(ops.Slice, total, starts=(0, 0), steps=(1, 1), shape=(4, 4))
         return w(ops.Matmul, w.relu(v["x"]), total)
@@ -196,6 +213,19 @@ def test_padded_parts_of_a_sum_are_truncated_behind_it() -> None:
     kinds = scattered([(0, 2), (1, 1), (2, 0)])  # 3 x 12 elements, and 20 in their sum
     assert kinds.count("truncate") == 1
     assert kinds.index("truncate") > max(i for i, kind in enumerate(kinds) if kind == "add")
+
+
+def test_a_sum_is_one_in_whatever_rings_its_parts_are_kept() -> None:
+    kinds = scattered([(0, 2), (1, 1), (2, 0)], lifts=True)
+    assert kinds.count("truncate") == 1
+    assert "lift" not in kinds
+
+
+def test_what_all_parts_are_made_of_is_truncated_once() -> None:
+    """12 elements, and 20 in their sum."""
+    kinds = scattered([(0, 2), (1, 1), (2, 0)], of_one=True)
+    assert kinds.count("truncate") == 1
+    assert kinds.index("truncate") < min(i for i, kind in enumerate(kinds) if kind == "reshape")
 
 
 @pytest.mark.parametrize("places", [[(0, 1)], [(0, 9), (9, 0)]])

@@ -157,10 +157,14 @@ def find_readers(graph: Graph, structure: Structure, *, trains: bool = False) ->
 
 
 def _updates(graph: Graph, structure: Structure) -> Iterator[tuple[ir.Value, ir.Value]]:
-    """(accumulator that a state is added to, root of the state's class)."""
+    """(accumulator that a state is added to for its next value, root of the state's class).
+
+    A bias is added to a layer's products too, which are many, and need no ring as wide.
+    """
     states = {graph.inputs[name] for name in graph.states}
+    after = {*graph.outputs.values()}
     for total, value in structure.residuals:
-        if value in states:
+        if value in states and total in after:
             yield structure.rings.root(total), structure.stored.root(value)
 
 

@@ -190,3 +190,31 @@ def test_what_a_state_becomes_is_computed_in_its_ring() -> None:
         rings = Rings.of_accumulators(structure, readers, every)
         assert rings.of(values["after"]) == rings.of(values["step"]) == wanted
         assert rings.stored(values["w"]) == 40
+
+
+def test_a_bias_that_is_a_state_widens_no_layer() -> None:
+    """Few elements are added to many; they are reduced for that."""
+    made = Built()
+    made.make("product", ops.Matmul, "x", "w")
+    made.make("layer", ops.Add, "product", "b")
+    made.make("y", ops.Relu, "layer")
+    made.make("step", ops.Mul, "b", "x")
+    made.make("after", ops.Sub, "b", "step")
+    made.graph.turn_into_states(["b"])
+    made.graph.finish({"y": made.values["y"], "b.next": made.values["after"]})
+    structure, values = analyse(made.graph), made.named()
+    readers = find_readers(made.graph, structure, trains=True)
+    step = structure.rings.root(values["step"])
+    every = dict.fromkeys(readers.accumulators, 24) | {step: 40}
+    rings = Rings.of_accumulators(structure, readers, every)
+    assert rings.stored(values["b"]) == 40
+    assert rings.of(values["layer"]) == 24
+
+
+def test_what_is_padded_is_stored_unless_it_is_part_of_a_sum() -> None:
+    """It is truncated before, and kept in the ring of what reads it."""
+    made = Built()
+    made.make("product", ops.Matmul, "x", "w")
+    made.make("padded", ops.Pad, "product", low=(0, 4), high=(0, 4), value=0.0)
+    structure, _ = made.done("padded")
+    assert made.named()["padded"] not in structure.deferred

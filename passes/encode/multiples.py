@@ -7,13 +7,14 @@
 
 The factors of a product are often at hand in a wider ring than its own, and reduced for it. In a
 ring that has room for the multiple the product needs no truncation of its own:
-merge_truncations.py leaves it out. No ring is wider for that than what its factors are in.
+merge_truncations.py leaves it out. No ring is wider for that than what its factors are in, and the
+sum that the multiple goes into: few elements are lifted for many, as a batch's for a dense layer's.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from torch_mlir import ir
@@ -31,6 +32,8 @@ from veilgraph.passes.graph.public_factors import scaling
 from veilgraph.passes.ranges.calibrate import Statistics
 from veilgraph.passes.secret.merge_truncations import is_told_number
 
+FEWER = 4  # times as many elements as are lifted need no truncation then
+
 
 @dataclass(frozen=True)
 class Multiples:
@@ -40,11 +43,13 @@ class Multiples:
         values: of values of the graph, those of the secret level, as they are encoded.
         statistics: of the graph's values of which anything is known.
         margin: values may be this many times larger than their range says.
+        ring_of: where a value of the graph is computed.
     """
 
     values: Mapping[ir.Value, ir.Value]
     statistics: Mapping[ir.Value, Statistics]
     margin: float
+    ring_of: Callable[[ir.Value], int]
 
     def ring_of_product(self, op: ir.OpView, ring_bits: int) -> int:
         """The ring that an op is done in, whose accumulator is in one of `ring_bits`.
@@ -63,7 +68,9 @@ class Multiples:
         whole_bits = max(self._whole_bits(multiple) for multiple, _ in multiples)
         enough = (k for k in CANDIDATE_WIDTHS if headroom(k, whole_bits) >= frac_bits)
         wide = next(enough, MAX_RING_BITS)
-        available = min(_widest(each, element_count(shape_of(result))) for each in factors)
+        count = element_count(shape_of(result))
+        available = min(_widest(each, count) for each in factors)
+        available = min(available, *(self.ring_of(multiple) for multiple, _ in multiples))
         return wide if ring_bits < wide <= available else ring_bits
 
     def _of(self, value: ir.Value) -> list[tuple[ir.Value, ir.Value]]:
@@ -104,10 +111,12 @@ class Multiples:
 
 
 def _widest(value: ir.Value, most: int) -> int:
-    """The widest ring that a factor may be had in, nearly for nothing.
+    """The widest ring that a factor may be had in, for much less than a truncation of `most`.
 
     What is truncated is truncated into any ring: that is little, if it has `most` elements at most.
+    A lift is one more truncation.
     """
     op = None if isinstance(value, ir.BlockArgument) else value.owner.opview
-    is_truncated = isinstance(op, secret_ops.Truncate) and element_count(shape_of(value)) <= most
-    return MAX_RING_BITS if is_truncated else ring_of(value)
+    count = element_count(shape_of(value))
+    is_truncated = isinstance(op, secret_ops.Truncate) and count <= most
+    return MAX_RING_BITS if is_truncated or FEWER * count <= most else ring_of(value)

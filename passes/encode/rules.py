@@ -65,7 +65,7 @@ class Encoder:
         self._values: dict[ir.Value, ir.Value] = dict(given)
         self._wide: dict[ir.Value, ir.Value] = {}  # results as they were computed
         self._changed: dict[tuple[ir.Value, int], ir.Value] = {}
-        self._multiples = Multiples(self._values, statistics, program.margin)
+        self._multiples = Multiples(self._values, statistics, program.margin, self._rings.of)
         self._summed: dict[tuple[ir.Value, int, int], Summed] = {}  # by operand, ring and axis
 
     def encode(self) -> dict[str, ir.Value]:

@@ -21,10 +21,23 @@ RATE = Encoding(64, 17, Secrecy.PUBLIC)
 
 
 def chosen(
-    x: Encoding, y: Encoding, rate: Encoding, *, moved: bool = True, read_else: bool = False
+    x: Encoding,
+    y: Encoding,
+    rate: Encoding,
+    *,
+    moved: bool = True,
+    read_else: bool = False,
+    rows: int = 4,
+    sum_bits: int = 64,
 ) -> int:
-    """The ring of x y, which is multiplied by a rate; the multiple is at most 0.01."""
-    graph = Graph.create(context(), SHAPES, {})
+    """The ring of x y, which is multiplied by a rate; the multiple is at most 0.01.
+
+    Args:
+        rows: of x, [rows, 8]; y is [8, 4].
+        sum_bits: the ring that the multiple is added up in.
+    """
+    shapes = SHAPES | {"x": (rows, 8)}
+    graph = Graph.create(context(), shapes, {})
     given = graph.inputs
     with graph.end("product"):
         product = ops.Matmul.build(given["x"], given["y"])
@@ -37,16 +50,16 @@ def chosen(
         with graph.end("sign"):
             outputs["sign"] = ops.Step.build(product)
     graph.finish(outputs)
-    encodings = dict(zip(SHAPES, (x, y, rate), strict=True))
+    encodings = dict(zip(shapes, (x, y, rate), strict=True))
     arguments = [
-        Argument(name, "input", "a", Tensor(SHAPES[name], encoding), SMALL)
+        Argument(name, "input", "a", Tensor(shapes[name], encoding), SMALL)
         for name, encoding in encodings.items()
     ]
     secret = SecretProgram.create(context(), arguments, {})
     values: dict[ir.Value, ir.Value] = dict(
         zip(given.values(), secret.block.arguments, strict=True)
     )
-    found = Multiples(values, {multiple: Statistics(SMALL)}, margin=2.0)
+    found = Multiples(values, {multiple: Statistics(SMALL)}, margin=2.0, ring_of=lambda _: sum_bits)
     return found.ring_of_product(product.owner.opview, OWN)
 
 
@@ -61,6 +74,18 @@ def test_it_is_as_wide_as_the_multiple_needs(moved: bool) -> None:
 def test_it_stays_where_no_factor_is_as_wide() -> None:
     assert chosen(Encoding(32, 9), Encoding(40, 13), RATE) == OWN
     assert chosen(Encoding(40, 13), Encoding(40, 15), RATE) == OWN
+
+
+def test_few_elements_are_lifted_for_many() -> None:
+    """The 32 of y, for 4 in each row of x: a lift costs about as much as a truncation."""
+    y = Encoding(24, 13)
+    assert chosen(WIDE[0], y, RATE, rows=32) == 40
+    assert chosen(WIDE[0], y, RATE, rows=31) == OWN
+
+
+def test_it_stays_where_its_sum_is_in_a_narrower_ring() -> None:
+    assert chosen(*WIDE, RATE, sum_bits=40) == 40
+    assert chosen(*WIDE, RATE, sum_bits=32) == OWN
 
 
 def test_it_stays_where_all_are_not_told_the_number() -> None:

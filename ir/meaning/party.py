@@ -78,17 +78,21 @@ def evaluate(
     """
     result = Evaluation([])
     given = Given(program, sources, draws, constants)
-    made: dict[tuple[object, ...], Array] = {}
+    made: dict[tuple[object, ...], tuple[int, Array]] = {}
     nodes = [*program.nodes]
-    kinds = [(node.type.kind, node.type.bits) for node in nodes]  # compared faster than types
+    numbers: list[int] = []  # of each node's value: one and the same for what is computed alike
     with np.errstate(over="ignore"):  # NumPy warns of rank 0 alone
         for node in nodes:
-            args = [result.values[i] for i in node.args]
-            own = (kinds[i] for i in (node.id, *node.args))
-            key = (node.op, node.attrs, node.shape, *own, *map(id, args))
-            if (value := made.get(key)) is None:
+            own = [numbers[i] for i in node.args]
+            key = (node.op, node.attrs, node.shape, node.type.kind, node.type.bits, *own)
+            if (found := made.get(key)) is None:
+                args = [result.values[i] for i in node.args]
                 types = [nodes[i].type for i in node.args]
-                value = made[key] = _evaluate_node(given, node, args, types)
+                value = _evaluate_node(given, node, args, types)
+                handed_on = bool(args) and value is args[0] and types[0] == node.type
+                found = made[key] = own[0] if handed_on else len(made), value
+            number, value = found
+            numbers.append(number)
             result.values.append(value)
             if node.op is ops.SEND:
                 result.received.setdefault(node.party, []).append((node, value))

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_programs import RandomProgram
 
+from veilgraph.ir.meaning.party import evaluate, uniform_draws
 from veilgraph.ir.party import ops
 from veilgraph.ir.party import text as party_text
 from veilgraph.ir.party.legality import IllegalParty, check_party
@@ -97,6 +98,20 @@ def test_phases_follow_operands() -> None:
     assert (w + s).phase == Phase.OFFLINE
     assert (w + r + x).phase == Phase.ONLINE
     assert p.send(w + s, 0, 1).phase == Phase.OFFLINE
+
+
+def test_what_parties_compute_of_the_same_arrays_is_computed_once() -> None:
+    """Of what was sent too; of another width, or of other arrays, it is not."""
+    p = program()
+    x, y = source(p), source(p, name="y")
+    everywhere = p.send(p.send(x, 0, 1), 0, 2)
+    squared, narrow, other = everywhere * everywhere, everywhere.mod(8), y * y
+    numbers = {"x": np.arange(4, dtype=np.uint64) + 300, "y": np.arange(4, dtype=np.uint64) + 300}
+    values = evaluate(p, numbers, uniform_draws(np.random.default_rng(1))).values
+    first, *others = (values[squared.at[i]] for i in range(3))
+    assert all(each is first for each in others)
+    assert values[other.at[0]] is not first
+    assert (values[narrow.at[1]] == numbers["x"] % 256).all()
 
 
 def test_layers_are_noted() -> None:

@@ -69,6 +69,21 @@ def test_a_chain_of_views_as_long_as_a_program() -> None:
     assert at.tolist() == [*range(count + 1)]
 
 
+@pytest.mark.parametrize("looked_at", [0, 3, 12])
+def test_nodes_are_made_once_however_they_are_looked_at(looked_at: int) -> None:
+    """One by one, all at once, and those that are added between."""
+    p = chains(2)
+    single = [p.nodes[i] for i in range(looked_at)]
+    every = [*p.nodes]
+    assert [fields(node) for node in every] == [fields(p.rows.node(i)) for i in range(len(every))]
+    assert all(a is b for a, b in zip(single, every, strict=False))
+    p.source("input", "z", 0, (4,), W)
+    more = [*p.nodes]
+    assert len(more) == len(every) + 1
+    assert [*map(id, more[:-1])] == [*map(id, every)]
+    assert more[-1]["name"] == "z"
+
+
 @pytest.mark.parametrize("as_list", [False, True])
 def test_a_program_that_was_read_may_grow(as_list: bool) -> None:
     p, read = chains(2), parse_program(print_program(chains(2)))

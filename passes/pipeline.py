@@ -239,7 +239,8 @@ def _narrow_rings(program: Program, secret: SecretProgram) -> SecretProgram:
 
 
 def _local_truncations(program: Program, secret: SecretProgram) -> SecretProgram:
-    return secret if program.options.frac_bits is not None else LocalTruncations().run(secret)
+    is_free = program.options.frac_bits is None and len(program.target.everyone) > 1
+    return LocalTruncations().run(secret) if is_free else secret
 
 
 # Behind `encode_fixed_point`, in this order, whenever a program is encoded.

@@ -16,10 +16,9 @@ where the widest ring then has room for a sum that need not look for an overflow
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 
 import numpy as np
 from torch_mlir import ir
@@ -69,8 +68,8 @@ def _make_local(
     missing = ring_of(result) - (ring_of(operand) - dropped)
     if not 0 < missing < dropped:
         return
-    coarser = _Coarser(program, arguments, math.ldexp(1.0, -frac_bits_of(result)))
-    edits = coarser.of(operand, missing, op)
+    unit = math.ldexp(1.0, -frac_bits_of(result))
+    edits = _Coarser(program, arguments).of(operand, missing, op, unit)
     if edits is not None:
         for edit in edits:
             edit()
@@ -95,70 +94,73 @@ class _Coarser:
     Attributes:
         program: what the value is of.
         arguments: of the program.
-        unit: what a result may change by.
     """
 
     program: SecretProgram
     arguments: Mapping[ir.Value, Argument]
-    unit: float
 
-    def of(self, value: ir.Value, bits: int, reader: SecretOp) -> list[Edit] | None:
-        """What gives a value `bits` less for its reader; None where it has to keep them."""
+    def of(self, value: ir.Value, bits: int, reader: SecretOp, most: float) -> list[Edit] | None:
+        """What gives a value `bits` less for its reader; None where it has to keep them.
+
+        Args:
+            most: what the value may change by, in the mean.
+        """
         op = defining(value)
+        is_close = math.ldexp(1.0, bits - frac_bits_of(value)) <= most
         if isinstance(op, secret_ops.Constant):
-            return [partial(self._round, op, bits, reader)]
+            return [partial(self._round, op, bits, reader)] if is_close else None
         if len(list(value.uses)) != 1:
             return None
         own: list[Edit] = [partial(_lower, value, bits)]
         if op is None:
-            return own if self.arguments[value].is_weight else None
+            return own if is_close and self.arguments[value].is_weight else None
         if type(op) is secret_ops.Truncate:
-            return self._of_truncated(op, bits, own)
+            return [*_more_dropped(op, bits), *own] if is_close and _may_drop(op, bits) else None
         if isinstance(op, PRODUCTS):
-            return self._of_product(op, bits, own)
+            found = self._of_product(op, bits, most)
+        else:
+            found = self._of_operands(op, bits, most)
+        return None if found is None else [*found, *own]
+
+    def _of_operands(self, op: SecretOp, bits: int, most: float) -> list[Edit] | None:
+        """All of them: of a sum, a sum over elements, or a layout."""
+        operands = op.operation.operands
         is_sum = isinstance(op, SUMS)
-        if isinstance(op, RESTATED) or not (is_sum or len(op.operation.operands) == 1):
+        if isinstance(op, RESTATED) or not op.facts.keeps_ring or len(operands) != 1 + is_sum:
             return None
-        return self._of_all(op, bits, own) if op.facts.keeps_ring else None
+        each = most / math.sqrt(_summed(op))
+        return _all(self.of(operand, bits, op, each) for operand in operands)
 
-    def _of_all(self, op: SecretOp, bits: int, own: list[Edit]) -> list[Edit] | None:
-        found = [self.of(operand, bits, op) for operand in op.operation.operands]
-        given = [edits for edits in found if edits is not None]
-        return [*chain(*given), *own] if len(given) == len(found) else None
-
-    def _of_truncated(self, op: SecretOp, bits: int, own: list[Edit]) -> list[Edit] | None:
-        more, k = int(attributes_of(op)["bits"]) + bits, ring_of(op.operation.operands[0])
-        return [partial(_drop, op, more), *own] if more <= k - 2 else None
-
-    def _of_product(self, op: SecretOp, bits: int, own: list[Edit]) -> list[Edit] | None:
+    def _of_product(self, op: SecretOp, bits: int, most: float) -> list[Edit] | None:
         """Shared among the operands, by which the result changes least."""
         x, y = op.operation.operands
-        for noise, first in sorted(self._shares(op, bits)):
-            if noise > self.unit:
-                return None
-            found = [self.of(v, n, op) if n else [] for v, n in ((x, first), (y, bits - first))]
-            given = [edits for edits in found if edits is not None]
-            if len(given) == 2:
-                return [*chain(*given), *own]
+        length = math.sqrt(_terms(op))
+        gains = length * self._bound(y), length * self._bound(x)
+        units = [math.ldexp(gain, -frac_bits_of(v)) for gain, v in zip(gains, (x, y), strict=True)]
+        shares = (
+            (math.hypot(*(math.ldexp(u, n) for u, n in zip(units, each, strict=True) if n)), each)
+            for each in ((n, bits - n) for n in range(bits + 1))
+        )
+        for change, each in sorted(shares):
+            if change > most:
+                break
+            given = zip((x, y), each, gains, strict=True)
+            found = _all(self.of(v, n, op, most / gain) for v, n, gain in given if n)
+            if found is not None:
+                return found
         return None
 
-    def _shares(self, op: SecretOp, bits: int) -> Iterator[tuple[float, int]]:
-        """By how much a result would change, in the mean, and what the first operand gives."""
-        x, y = op.operation.operands
-        length = math.sqrt(_terms(op))
-        for first in range(bits + 1):
-            lost = [
-                length * self._bound(other) * math.ldexp(1.0, given - frac_bits_of(value))
-                for value, other, given in ((x, y, first), (y, x, bits - first))
-                if given
-            ]
-            yield math.hypot(*lost), first
+    def _bound(self, value: ir.Value) -> float:
+        """Of its magnitude; there is none of what was zero wherever it was seen."""
+        op = defining(value)
+        known = self.arguments[value].range if op is None else RealRange.of(op)
+        return known.bound or math.inf
 
     def _round(self, constant: SecretOp, bits: int, reader: SecretOp) -> None:
         """Has a constant with fewer fraction bits read."""
         (value,) = constant.operation.results
         integers = np.asarray(attributes_of(constant)["value"], np.int64)
-        rounded = np.asarray((integers + (1 << (bits - 1))) >> bits)
+        rounded = np.asarray((integers >> bits) + (integers >> (bits - 1) & 1))
         stated = Stated(frac_bits=frac_bits_of(value) - bits, ring_bits=ring_of(value))
         with self.program.before(reader):
             coarse = secret_ops.Constant.build(
@@ -168,10 +170,15 @@ class _Coarser:
             if operand == value:
                 reader.operation.operands[number] = coarse
 
-    def _bound(self, value: ir.Value) -> float:
-        op = defining(value)
-        known = self.arguments[value].range if op is None else RealRange.of(op)
-        return known.bound
+
+def _all(found: Iterable[list[Edit] | None]) -> list[Edit] | None:
+    """None where one is."""
+    edits: list[Edit] = []
+    for each in found:
+        if each is None:
+            return None
+        edits += each
+    return edits
 
 
 def _terms(op: SecretOp) -> int:
@@ -180,6 +187,26 @@ def _terms(op: SecretOp) -> int:
     if isinstance(op, secret_ops.Matmul):
         return int(shape_of(x)[-1])
     return math.prod(shape_of(y)[1:]) if isinstance(op, secret_ops.Conv) else 1
+
+
+def _summed(op: SecretOp) -> float:
+    """How many elements of its operand an element of a result that sums is made of; else 1."""
+    (operand, *_), (result,) = op.operation.operands, op.operation.results
+    if isinstance(op, secret_ops.SumPool):
+        return float(math.prod(attributes_of(op)["kernel"]))
+    is_sum = isinstance(op, secret_ops.ReduceSum)
+    return math.prod(shape_of(operand)) / math.prod(shape_of(result)) if is_sum else 1.0
+
+
+def _may_drop(truncation: SecretOp, bits: int) -> bool:
+    """Whether a truncation may drop more; one that is local stays so."""
+    (result,), (operand,) = truncation.operation.results, truncation.operation.operands
+    dropped, k, K = int(attributes_of(truncation)["bits"]), ring_of(operand), ring_of(result)
+    return dropped + bits <= k - 2 and not k - dropped - bits < K <= k - dropped
+
+
+def _more_dropped(truncation: SecretOp, bits: int) -> list[Edit]:
+    return [partial(_drop, truncation, int(attributes_of(truncation)["bits"]) + bits)]
 
 
 def _lower(value: ir.Value, bits: int) -> None:

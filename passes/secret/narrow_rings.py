@@ -48,11 +48,11 @@ class NarrowRings:
         given = zip(program.block.arguments, program.arguments, strict=True)
         ranges = {value: argument.range for value, argument in given}
         ranges |= {op.operation.results[0]: RealRange.of(op) for op in program.operations}
-        reductions = _Reductions(program, ranges)
+        wide = _Reductions(program, ranges)
         for op in program.operations:
             if isinstance(op, secret_ops.Lift):
-                _read_before_reduction(op, reductions)
-        rings = _rings(program, ranges)
+                _read_before_reduction(op, wide)
+        rings, reductions = _rings(program, ranges), _Reductions(program, ranges)
         for op in program.operations:
             (result,) = op.operation.results
             if rings[result] < ring_of(result) or isinstance(op, secret_ops.Reduce):
@@ -70,6 +70,9 @@ def _rings(program: SecretProgram, ranges: Mapping[ir.Value, RealRange]) -> dict
     read = {value: ring_of(value) for value in program.outputs.values()}
     for op in reversed(program.operations):
         (result,) = op.operation.results
+        found[result] = ring_of(result)
+        if not any(True for _ in result.uses):  # what a lift was before it was left out
+            continue
         bits, made = ring_of(result), [result, *op.operation.operands]
         if type(op) in MADE:
             bits = min(bits, max(read.get(result, 0), held[result]))
@@ -153,7 +156,10 @@ def _set_ring(op: SecretOp, bits: int) -> None:
 
 
 class _Reductions:
-    """Values modulo smaller powers of two, and linear maps of them, each once."""
+    """Values modulo smaller powers of two, and linear maps of them, each once.
+
+    They stand before the first op that reads them: ops come in the program's order.
+    """
 
     def __init__(self, program: SecretProgram, ranges: dict[ir.Value, RealRange]) -> None:
         self._program, self._ranges = program, ranges
@@ -165,7 +171,9 @@ class _Reductions:
             return value
         if (value, bits) not in self._made:
             with self._program.before(op):
-                self._made[value, bits] = reduced(value, bits, self._ranges[value])
+                made = reduced(value, bits, self._ranges[value])
+            self._made[value, bits] = made
+            self._ranges[made] = self._ranges[value]
         return self._made[value, bits]
 
     def again(self, made: SecretOp, operand: ir.Value, op: SecretOp) -> ir.Value:

@@ -47,9 +47,10 @@ def program(body: Body, weight_bits: int = 23) -> SecretProgram:
 
     def build(kind: type[SecretOp], *operands: ir.Value, **named: Any) -> ir.Value:
         stated = {key: named.pop(key) for key in STATED if key in named}
+        within = named.pop("within", SMALL)
         stated.setdefault("ring_bits", Tensor.of(operands[0]).encoding.ring_bits if operands else 0)
         with made.at("layer"):
-            return kind.build(*operands, range=SMALL, stated=Stated(**stated), **named)
+            return kind.build(*operands, range=within, stated=Stated(**stated), **named)
 
     made.finish({"y": body(build, *made.block.arguments)})
     check_secret(made)
@@ -162,6 +163,53 @@ def test_what_others_read_stays() -> None:
 
     for body in (twice, returned, given):
         unchanged(body)
+
+
+def test_many_terms_and_large_factors_take_more_of_a_weights_bits() -> None:
+    """A weight's last bit is added up, or multiplied, before it is rounded away."""
+
+    def summed(b: Build, x: ir.Value, w: ir.Value, _: ir.Value) -> ir.Value:
+        rows = b(ops.Reshape, x, shape=(2, LENGTH, 1))
+        total = b(ops.ReduceSum, b(ops.Mul, rows, w), axes=(1,), keepdims=False)
+        return b(ops.Truncate, total, bits=16, ring_bits=28)
+
+    def pooled(b: Build, x: ir.Value, w: ir.Value, _: ir.Value) -> ir.Value:
+        kernel = b(ops.Reshape, b(ops.ReduceSum, w, axes=(1,), keepdims=False), shape=(1, 1, 4, 4))
+        product = b(ops.Mul, b(ops.Reshape, x, shape=(2, 1, 4, 4)), kernel)
+        pads = {"pads_low": (0, 0), "pads_high": (0, 0)}
+        total = b(ops.SumPool, product, kernel=(4, 4), strides=(4, 4), **pads)
+        return b(ops.Truncate, total, bits=16, ring_bits=28)
+
+    def multiplied(b: Build, x: ir.Value, w: ir.Value, _: ir.Value) -> ir.Value:
+        wide = RealRange(-256.0, 256.0, SMALL.source)
+        large = b(ops.Reinterpret, x, frac_bits=4, within=wide)
+        column = b(ops.Reshape, x, shape=(2, LENGTH, 1))
+        rows = b(ops.Reshape, large, shape=(2, LENGTH, 1), within=wide)
+        product = b(ops.Mul, b(ops.Mul, column, w), rows)
+        return b(ops.Truncate, product, bits=20, ring_bits=24)
+
+    for body in (summed, pooled, multiplied):
+        unchanged(body, weight_bits=18)
+
+
+def test_a_truncation_that_is_local_stays_so() -> None:
+    def body(b: Build, x: ir.Value, w: ir.Value, _: ir.Value) -> ir.Value:
+        scaled = b(ops.Scale, x, factor=1 << 16, frac_bits=28)
+        row = b(ops.Truncate, scaled, bits=8, ring_bits=32)
+        product = b(ops.Matmul, row, b(ops.Reduce, w, ring_bits=32))
+        return b(ops.Truncate, product, bits=18, ring_bits=16)
+
+    unchanged(body, weight_bits=8)
+
+
+def test_what_was_zero_on_all_samples_may_be_anything() -> None:
+    zero = RealRange(0.0, 0.0, RangeSource.CALIBRATED)
+
+    def body(b: Build, x: ir.Value, w: ir.Value, _: ir.Value) -> ir.Value:
+        product = b(ops.Matmul, b(ops.Neg, x, within=zero), w, within=zero)
+        return b(ops.Truncate, product, bits=14, ring_bits=34)
+
+    unchanged(body, weight_bits=2)
 
 
 @pytest.mark.parametrize(("ring", "kept"), [(39, 37), (40, 36), (41, 35), (42, 37)])

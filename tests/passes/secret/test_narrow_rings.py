@@ -183,6 +183,44 @@ def test_a_sum_of_what_was_reduced_is_made_before_it(is_scaled: bool) -> None:
     assert not {"lift", "reduce"} & {kind for kind, _ in found}
 
 
+def test_a_sum_is_made_in_the_ring_of_the_lift_and_no_wider() -> None:
+    def body(b: Build, x: ir.Value, _: ir.Value) -> ir.Value:
+        wide = b(ops.Truncate, x, bits=12, ring_bits=48)
+        narrow = b(ops.Reduce, wide, ring_bits=32)
+        total = b(ops.ReduceSum, narrow, axes=(0,), keepdims=True, within=RealRange(-16, 16, X))
+        lifted = b(ops.Lift, total, ring_bits=RING, within=RealRange(-16, 16, X))
+        square = b(ops.Mul, lifted, lifted, within=RealRange(-256, 256, X))
+        squares = b(ops.Mul, wide, wide, within=RealRange(-16, 16, X))
+        low = b(ops.Reduce, squares, ring_bits=RING, within=RealRange(-16, 16, X))
+        return b(ops.Add, square, low, within=RealRange(-272, 272, X))
+
+    found = narrowed(body)
+    assert ("reduce_sum", RING) in found
+    assert "lift" not in {kind for kind, _ in found}
+
+
+def test_an_earlier_op_in_the_ring_of_a_lift_has_a_reduction_of_its_own() -> None:
+    def body(b: Build, x: ir.Value, _: ir.Value) -> ir.Value:
+        wide = b(ops.Truncate, x, bits=12, ring_bits=48)
+        window = {"window_bits": 24, "dropped_bits": 0}
+        bit = b(ops.Step, b(ops.Neg, wide), frac_bits=0, ring_bits=24, **window)
+        narrow = b(ops.Reduce, wide, ring_bits=18)
+        total = b(ops.ReduceSum, narrow, axes=(0,), keepdims=True, within=RealRange(-16, 16, X))
+        lifted = b(ops.Lift, total, ring_bits=24, within=RealRange(-16, 16, X))
+        squares = b(ops.Mul, wide, wide, within=RealRange(-16, 16, X))
+        chosen = b(ops.Mul, bit, lifted, within=RealRange(-16, 16, X))
+        shifted = b(ops.Scale, chosen, factor=1 << 12, frac_bits=24, within=RealRange(-16, 16, X))
+        low = b(ops.Reduce, squares, ring_bits=24, within=RealRange(-16, 16, X))
+        return b(ops.Add, shifted, low, within=RealRange(-32, 32, X))
+
+    before, after = (program(body) for _ in range(2))
+    NarrowRings().run(after)
+    check_secret(after)
+    inputs = {name: np.array([0.5, -1.0, 0.25, 2.0]) for name in ("x", "r")}
+    found = [evaluate(each, inputs, Rounding.NEAREST).integers["y"] for each in (before, after)]
+    np.testing.assert_array_equal(*found)
+
+
 def test_what_was_reduced_from_a_ring_too_narrow_is_lifted() -> None:
     def body(b: Build, x: ir.Value, _: ir.Value) -> ir.Value:
         narrow = b(ops.Reduce, truncated(b, x), ring_bits=24)

@@ -145,7 +145,7 @@ def test_what_a_layer_computes_is_said_in_few_letters(folder: Path) -> None:
     read = read_page(folder, "inspect", folder / "m.plan")
     told = {cells[0][0]: cells[1] for cells in read.rows}
     assert told["first/sigmoid"][0] == "sigmoid (2 comparisons)"
-    assert told["first/sigmoid"][1].startswith("function+add+step")
+    assert told["first/sigmoid"][1].startswith("function (masked_function=narrow)+add")
     assert len(told["softmax"][1]) > 70
     assert all(len(text) <= WIDEST for text, _ in told.values())
 

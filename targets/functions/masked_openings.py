@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TypeVar
 
 from veilgraph.ir.secret.exponential import ExpSegments, ExpSums, Segments
 from veilgraph.ir.secret.fourier import FourierSeries
@@ -18,7 +17,7 @@ from veilgraph.targets.functions.function_block import Fitted, FunctionBlock, Wa
 from veilgraph.targets.functions.segment_cuts import segments_of_power, segments_of_sums
 from veilgraph.targets.parties import Operation
 
-Form = TypeVar("Form", FourierSeries, Segments)
+Kind = type[FourierSeries] | type[Segments]
 
 # Variants of what truncates its sum: as wide as its values need, or so wide that no overflow of
 # its parts bears on the result.
@@ -71,18 +70,18 @@ SEGMENT_SUMS = FunctionBlock(ExpSums, frozenset((EXP_SUMS,)), _sums)
 MASKED_OPENINGS = (SERIES, SEGMENTS, SEGMENT_SUMS)
 
 
-def without_overflow(form: Form, op: Operation, ring_bits: int) -> Form:
-    """The form whose sums' upper bits are a result in Z_2^K, whatever their parts are: K + s bits.
+def without_overflow(op: Operation, kind: Kind, ring_bits: int) -> Operation:
+    """The op whose sums' upper bits are a result in Z_2^K, whatever their parts are: K + s bits.
 
     Itself where there is no such ring, or where a slope would ask for bits of the operand that it
     has not got.
 
     Args:
-        op: what truncates the sums by s bits.
+        op: a form's values, truncated by s bits.
         ring_bits: of the operand.
     """
-    bits = op.ring_bits + int(op["bits"])
+    form, bits = kind.of(op.attrs), op.ring_bits + int(op["bits"])
     if not form.sum_bits < bits <= MAX_RING_BITS:
-        return form
-    wide = replace(form, sum_bits=bits)
-    return wide if wide.read_bits <= ring_bits else form
+        return op
+    is_read = replace(form, sum_bits=bits).read_bits <= ring_bits
+    return replace(op, attrs={**op.attrs, "sum_bits": bits}) if is_read else op

@@ -27,23 +27,7 @@ def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: S
     m = sum_bits and e = K - m + s > 0. c = x + r modulo 2^w is opened to all; the provider shares
     what the terms have of r.
     """
-    return _sum_of_series(p, op, x, FourierSeries.of(op.attrs), (high, low))
-
-
-def wide_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: Sharing) -> Sharing:
-    """The same with m = K + s, where that is a ring.  1 + g rounds; w + g / P m bits online,
-    2N * m + g K offline.
-
-    g = min(1, P - 2) of P parties. The sum has room enough above its result for parts of two to be
-    shifted: nothing more is opened.
-    """
-    series = without_overflow(FourierSeries.of(op.attrs), op, x.type.bits)
-    return _sum_of_series(p, op, x, series, (high, low))
-
-
-def _sum_of_series(
-    p: Parties, op: Operation, x: Sharing, series: FourierSeries, tables: Sequence[Sharing]
-) -> Sharing:
+    series, tables = FourierSeries.of(op.attrs), (high, low)
     index = x.map(lambda part: part.mod(series.window_bits))
     r = p.provider.random(index.shape, index.type)
     factors = [p.provider.deal(b) for b in of_mask(series, r.value, tables)]
@@ -56,6 +40,17 @@ def _sum_of_series(
     parts[0] = parts[0] + series.constant
     rounded: Sharing = truncate(p, op, at_each(p, parts))
     return rounded
+
+
+def wide_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: Sharing) -> Sharing:
+    """The same with m = K + s, where that is a ring.  1 + g rounds; w + g / P m bits online,
+    2N * m + g K offline.
+
+    g = min(1, P - 2) of P parties. The sum has room enough above its result for parts of two to be
+    shifted: nothing more is opened.
+    """
+    wide = without_overflow(op, FourierSeries, x.type.bits)
+    return masked_function(p, wide, x, high, low)
 
 
 def exp_sums(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
@@ -80,7 +75,11 @@ def masked_exp(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Shari
     m = sum_bits and e = K - m + s > 0. As `exp_sums`; the numbers of all segments are multiplied by
     what their distance from c makes of them, and the sum is truncated.
     """
-    return _power(p, op, x, Segments.of(op.attrs), tables)
+    segments = Segments.of(op.attrs)
+    c, dealt = opened_and_dealt(p, x, segments, tables)
+    parts = [exponentials.power(segments, c, own, tables) for own in dealt]
+    rounded: Sharing = truncate(p, op, at_each(p, parts))
+    return rounded
 
 
 def wide_exp(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
@@ -89,17 +88,7 @@ def wide_exp(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing
 
     As for `wide_function`.
     """
-    segments = without_overflow(Segments.of(op.attrs), op, x.type.bits)
-    return _power(p, op, x, segments, tables)
-
-
-def _power(
-    p: Parties, op: Operation, x: Sharing, segments: Segments, tables: Sequence[Sharing]
-) -> Sharing:
-    c, dealt = opened_and_dealt(p, x, segments, tables)
-    parts = [exponentials.power(segments, c, own, tables) for own in dealt]
-    rounded: Sharing = truncate(p, op, at_each(p, parts))
-    return rounded
+    return masked_exp(p, without_overflow(op, Segments, x.type.bits), x, *tables)
 
 
 def opened_and_dealt(

@@ -41,22 +41,7 @@ def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: S
     the terms have of r party 2 shares offline. The products make an additive pair, which the
     truncation opens under masks of its own.
     """
-    return _sum_of_series(p, op, x, FourierSeries.of(op.attrs), (high, low))
-
-
-def wide_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: Sharing) -> Sharing:
-    """The same with m = K + s, where that is a ring.  2 rounds; 2w + 2K bits online, 2N * m
-    offline.
-
-    The sum has room enough above its result for its parts to be shifted: no overflow to find.
-    """
-    series = without_overflow(FourierSeries.of(op.attrs), op, x.type.bits)
-    return _sum_of_series(p, op, x, series, (high, low))
-
-
-def _sum_of_series(
-    p: Parties, op: Operation, x: Sharing, series: FourierSeries, tables: Sequence[Sharing]
-) -> Sharing:
+    series, tables = FourierSeries.of(op.attrs), (high, low)
     shift, bits = int(op["bits"]), series.sum_bits
 
     def body(q: Parties, part: Sharing) -> Sharing:
@@ -78,6 +63,16 @@ def _sum_of_series(
         return replicated(p, x) if series.slope or x in p.made else x
 
     return rotating_roles(p, op, body, x, unpaired)
+
+
+def wide_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: Sharing) -> Sharing:
+    """The same with m = K + s, where that is a ring.  2 rounds; 2w + 2K bits online, 2N * m
+    offline.
+
+    The sum has room enough above its result for its parts to be shifted: no overflow to find.
+    """
+    wide = without_overflow(op, FourierSeries, x.type.bits)
+    return masked_function(p, wide, x, high, low)
 
 
 def opened_at_two(p: Parties, x: Sharing) -> tuple[Value, Value]:
@@ -154,21 +149,7 @@ def masked_exp(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Shari
     numbers of all segments are multiplied by what their distance from c makes of them, and the pair
     is truncated.
     """
-    return _power(p, op, x, Segments.of(op.attrs), tables)
-
-
-def wide_exp(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
-    """The same with m = K + s, where that is a ring.  2 rounds; 2w + 2K bits online, M * m offline.
-
-    As for `wide_function`.
-    """
-    segments = without_overflow(Segments.of(op.attrs), op, x.type.bits)
-    return _power(p, op, x, segments, tables)
-
-
-def _power(
-    p: Parties, op: Operation, x: Sharing, segments: Segments, tables: Sequence[Sharing]
-) -> Sharing:
+    segments = Segments.of(op.attrs)
 
     def body(q: Parties, part: Sharing) -> Sharing:
         c, dealt = opened_and_dealt(q, part, segments, tables)
@@ -176,6 +157,14 @@ def _power(
         return truncated_pair(q, first, second, int(op["bits"]), op.ring_bits)
 
     return rotating_roles(p, op, body, x, unpaired=partial(replicated, p))
+
+
+def wide_exp(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
+    """The same with m = K + s, where that is a ring.  2 rounds; 2w + 2K bits online, M * m offline.
+
+    As for `wide_function`.
+    """
+    return masked_exp(p, without_overflow(op, Segments, x.type.bits), x, *tables)
 
 
 def opened_and_dealt(

@@ -275,6 +275,11 @@ def _function(call: Call, z: Integers) -> Integers:
     return integers.truncate(total, bits, call.tau(bits, z.shape))
 
 
+def _clipped_function(call: Call, z: Integers) -> Integers:
+    """The function where z - edge + tau >= 0 for tau in [0, 2^dropped_bits), else `beyond`."""
+    return np.where(_step(call, z - call["edge"]) == 1, _function(call, z), call["beyond"])
+
+
 def _row_sums(call: Call, z: Integers) -> Integers:
     """As the form says, under the mask that tau says."""
     form = row_form(call["form"])
@@ -322,6 +327,7 @@ MEANING: Mapping[type[SecretOp], Callable[..., Integers]] = {
     secret_ops.TruncateReluPool: _truncate_relu_pool,
     secret_ops.Maximum: _maximum,
     secret_ops.Function: _function,
+    secret_ops.ClippedFunction: _clipped_function,
     secret_ops.RowSums: _row_sums,
     secret_ops.SumPool: lambda call, x: integers.sum_pool(x, call.windows(call["kernel"])),
     secret_ops.MaxPool: lambda call, x: integers.max_pool(x, call.windows(call["kernel"])),

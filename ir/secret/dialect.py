@@ -28,6 +28,7 @@ KINDS: dict[str, type] = {
     **dict.fromkeys(("strides", "dilations", "kernel", "pads_low", "pads_high"), tuple),
     **dict.fromkeys(("axes", "permutation", "starts", "steps", "low", "high"), tuple),
     **dict.fromkeys(("bits", "window_bits", "dropped_bits", "factor", "groups", "axis"), int),
+    **dict.fromkeys(("edge", "beyond"), int),
     **dict.fromkeys(("least", "most", "origin", "error"), float),
     "function": str,
     "form": dict,

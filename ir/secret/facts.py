@@ -16,6 +16,7 @@ class Compares(Enum):
 
     NOTHING = auto()
     SIGN = auto()  # its operand with zero
+    EDGE = auto()  # its operand with a number that it says
     DIFFERENCE = auto()  # operands, or elements of one, with each other
 
 
@@ -74,6 +75,7 @@ FACTS: Mapping[str, Facts] = {
     "truncate_relu_pool": Facts(False, Compares.SIGN, Rounding.AT_RANDOM, False, False),
     "maximum": MAXIMUM,
     "function": Facts(True, Compares.NOTHING, Rounding.AT_RANDOM, True, False),
+    "clipped_function": Facts(True, Compares.EDGE, Rounding.AT_RANDOM, True, False),
     "row_sums": Facts(True, Compares.NOTHING, Rounding.NONE, True, False),
     "sum_pool": LINEAR,
     "max_pool": MAXIMUM,

@@ -321,6 +321,19 @@ class Function(RealFunction, name="function"):
         return Tensor(x.shape, Encoding(stated.ring_bits, stated.frac_bits, x.encoding.secrecy))
 
 
+class ClippedFunction(Function, name="clipped_function"):
+    """f of each element from `edge` on; of what is below it the result is `beyond`.
+
+    `edge` is an integer of the operand, `beyond` one of the result. The form is a Fourier series
+    without a slope. What is compared is the operand less the edge.
+    """
+
+    edge: I64
+    beyond: I64
+    window_bits: I64
+    dropped_bits: I64
+
+
 class RowSums(RealFunction, name="row_sums"):
     """Sums of f along the last axis, in whose place come those of each segment of x.
 

@@ -13,8 +13,9 @@ from torch_mlir import ir
 
 from veilgraph.ir.attributes import Shape, shape_of
 from veilgraph.ir.secret import ops as secret_ops
+from veilgraph.ir.secret.fourier import FourierSeries
 from veilgraph.ir.secret.ops import SecretOp, Stated
-from veilgraph.ir.secret.types import RangeSource, RealRange, Tensor
+from veilgraph.ir.secret.types import RangeSource, RealRange, Tensor, ring_of
 from veilgraph.targets.functions.function_block import Fitted
 
 
@@ -67,6 +68,31 @@ def fitted_function(
     made_bits = min(max(frac_bits, form.frac_bits - (form.sum_bits - 2)), form.frac_bits - 1)
     y = step(secret_ops.Function, [x], declared, made_bits, ring_bits=ring_bits, **named)
     return aligned(y, frac_bits, declared)
+
+
+def clipped_function(
+    x: ir.Value,
+    fitted: Fitted,
+    declared: RealRange,
+    frac_bits: int,
+    edge: int,
+    beyond: int,
+    dropped_bits: int,
+) -> ir.Value | None:
+    """The same where x is at least `edge`, an integer of x; else `beyond`, one of the result.
+
+    None where the form has a line of the operand itself, or cannot make these fraction bits.
+
+    Args:
+        dropped_bits: of what is compared.
+    """
+    form = fitted.form
+    is_series = isinstance(form, FourierSeries) and not form.slope
+    if not is_series or not 0 < form.frac_bits - frac_bits <= form.sum_bits - 2:
+        return None
+    window = {"window_bits": ring_of(x) - 1, "dropped_bits": dropped_bits}
+    named = fitted.attributes() | window | {"edge": edge, "beyond": beyond}
+    return step(secret_ops.ClippedFunction, [x], declared, frac_bits, **named)
 
 
 def public(integers: ArrayLike, frac_bits: int, ring_bits: int) -> ir.Value:

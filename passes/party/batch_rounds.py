@@ -63,6 +63,12 @@ class Schedule:
     def round_of(self, send: Node) -> int:
         return (self._numbers[send.id] & _LEVEL) - 1
 
+    @property
+    def levels(self) -> npt.NDArray[np.int64]:
+        """Of `places`, the number of a stage's rounds that are over."""
+        levels: npt.NDArray[np.int64] = self.places & _LEVEL
+        return levels
+
     @cached_property
     def _numbers(self) -> memoryview:
         return self.places.data  # a list of them takes five times as much

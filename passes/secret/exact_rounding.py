@@ -35,7 +35,7 @@ class ExactRounding:
     def run(self, program: SecretProgram) -> SecretProgram:
         """`program` itself, changed in place; `choose_comparison` narrows the windows."""
         for op in program.operations:
-            if isinstance(op, secret_ops.Step | secret_ops.Relu):
+            if isinstance(op, secret_ops.Step | secret_ops.Relu | secret_ops.ClippedFunction):
                 with program.module.context:
                     _look_at_all(op)
             elif isinstance(op, secret_ops.Truncate):

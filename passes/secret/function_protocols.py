@@ -5,11 +5,20 @@ A protocol takes its block's parameters, and its public tables behind the operan
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from veilgraph.ir.attributes import Shape
 from veilgraph.ir.party.program import Value
 from veilgraph.ir.secret.function_forms import FunctionForm, function_form, row_form
-from veilgraph.ir.secret.ops import Function, RealFunction, SecretOp, attributes_of
+from veilgraph.ir.secret.ops import (
+    ClippedFunction,
+    Function,
+    RealFunction,
+    SecretOp,
+    attributes_of,
+)
 from veilgraph.ir.secret.types import Tensor
+from veilgraph.targets.functions.clips import Clip
 from veilgraph.targets.parties import Form, Operation, Sharing
 
 
@@ -28,7 +37,17 @@ def operation_of(op: SecretOp) -> Operation:
         name = op.operation.name.removeprefix("secret.")
         return Operation(name, tensor.shape, tensor.encoding.ring_bits, attributes_of(op))
     dropped_bits = form.frac_bits - tensor.encoding.frac_bits
-    return computing(form, tensor.shape, tensor.encoding.ring_bits, dropped_bits)
+    made = computing(form, tensor.shape, tensor.encoding.ring_bits, dropped_bits)
+    return replace(made, attrs={**made.attrs, **_clip(op)})
+
+
+def _clip(op: SecretOp) -> dict[str, int]:
+    """The end of a function that has one; its window has a name beside the form's."""
+    if not isinstance(op, ClippedFunction):
+        return {}
+    named = attributes_of(op)
+    clip = Clip(named["edge"], named["beyond"], named["window_bits"], named["dropped_bits"])
+    return clip.parameters()
 
 
 def computing(form: FunctionForm, shape: Shape, ring_bits: int, dropped_bits: int) -> Operation:

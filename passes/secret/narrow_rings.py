@@ -36,6 +36,7 @@ MADE = (
     secret_ops.Lift,
     secret_ops.Reduce,
     secret_ops.Function,
+    secret_ops.ClippedFunction,
     secret_ops.Step,
 )
 
@@ -104,7 +105,9 @@ def _read_bits(op: SecretOp, operand: ir.Value, bits: int) -> int:
     if isinstance(op, secret_ops.Step):
         return int(attributes_of(op)["window_bits"])
     form = form_of(op)
-    return ring_of(operand) if form is None else form.read_bits
+    read = ring_of(operand) if form is None else form.read_bits
+    is_clipped = isinstance(op, secret_ops.ClippedFunction)
+    return max(read, int(attributes_of(op)["window_bits"])) if is_clipped else read
 
 
 def _read_before_reduction(lift: SecretOp, reductions: _Reductions) -> None:

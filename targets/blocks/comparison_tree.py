@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from veilgraph.ir.party.program import Value, compare_parts, compare_words, select
+from veilgraph.ir.party.rules import MOST_PAYLOADS
 from veilgraph.ir.types import blocks, words
-from veilgraph.targets.blocks.window import Parts, WindowTerms
+from veilgraph.targets.blocks.window import Parts, WindowTerms, sums_of
 from veilgraph.targets.parties import Provider
 
 FEWEST_BITS = 3  # of a tree
@@ -60,6 +61,35 @@ class TreeSign:
         kept = self._flipped(d, below[0], flips[0]), self._flipped(d, below[1], flips[1])
         s, sr = self._public(_ones(d, self.c, bits), kept[0]), self._public(d.deal(upper), kept[1])
         return s, sr, below[2] if e > 0 else None
+
+    def of_sum(
+        self, d: Provider, known: Sequence[Value], values: Sequence[Value], public: Value
+    ) -> Parts:
+        """0 rounds; offline 2K bits a value of K, K more, and the words of a tree for each three.
+
+        The bit itself is one of the values.
+        """
+        one = _one(self.r, public.type.bits)
+        signed = [self._payload(value) for value in (*values, one)]
+        trees = (signed[i : i + MOST_PAYLOADS] for i in range(0, len(signed), MOST_PAYLOADS))
+        *below, last = (parts for payloads in trees for parts in self._below(d, payloads))
+        kept = [
+            self._public(d.deal(value), self._unflipped(d, parts, value))
+            for value, parts in zip(values, below, strict=True)
+        ]
+        bit = self._public(_ones(d, self.c, public.type.bits), self._unflipped(d, last, one))
+        totals = zip(sums_of(known, kept), bit, strict=True)
+        return d.each([total + part * public for total, part in totals])
+
+    def _payload(self, value: Value) -> Value:
+        return value if self.flip is None else _signed(self.flip, value)
+
+    def _unflipped(self, d: Provider, below: Parts, value: Value) -> Parts:
+        """Parts of what is kept of a value, of those of its payload where c < r."""
+        if self.flip is None:
+            return below
+        zero = d.own(value.program.const(0, value.shape, value.type))
+        return self._flipped(d, below, d.deal(select(self.flip, d.own(value), zero)))
 
     def to_words(self, d: Provider, bits: int) -> Parts:
         """Parts of the bit.  0 rounds; offline K bits, and the words for a payload of K bits."""

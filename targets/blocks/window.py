@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import mul
 from typing import Protocol
 
 from veilgraph.ir.party.program import Value, select
@@ -57,6 +59,21 @@ class Bit:
         under = self.pad.times(d, value, whole)
         return self._picked([a - b for a, b in zip(whole, under, strict=True)], under)
 
+    def of_sum(
+        self, d: Provider, known: Sequence[Value], values: Sequence[Value], public: Value
+    ) -> Parts:
+        """1 round, which waits for nothing of the bit; K bits of each member.  Offline the values,
+        and what two products with a bit take.
+
+        The sum is opened under a mask m: of s (sum + m) - s m members know the first factor, and
+        the provider the second.
+        """
+        parts = d.plus_public(sums_of(known, [d.deal(value) for value in values]), public)
+        mask = d.random(parts[0].shape, parts[0].type)
+        total = d.opened_under(parts, mask.parts)
+        kept = self.to_words(d, total.type.bits), self.times(d, mask.value)
+        return d.each([s * total - sm for s, sm in zip(*kept, strict=True)])
+
     def equals(self, public: Value) -> Bit:
         """Whether the bit is what members know."""
         return Bit(~(self.opened ^ public), self.pad)
@@ -94,6 +111,12 @@ class Sign(Protocol):
             top: the top bit of r.
         """
 
+    def of_sum(
+        self, d: Provider, known: Sequence[Value], values: Sequence[Value], public: Value
+    ) -> Parts:
+        """Parts of the bit times a sum: of products of what members know and what the provider
+        does, and of what is public."""
+
     def to_words(self, d: Provider, bits: int) -> Parts:
         """Parts of the bit in Z_2^bits."""
 
@@ -105,6 +128,14 @@ class Compare(Protocol):
         self, d: Provider, c: Value, r: Value, low: int, count: int, flip: Value | None = None
     ) -> Sign:
         """[c < r] on `count` bits from `low` up, XOR a bit `flip` that the provider knows."""
+
+
+def sums_of(known: Sequence[Value], dealt: Sequence[Parts]) -> Parts:
+    """Each member's part of the sum of products of what it knows and what was dealt."""
+    return tuple(
+        reduce(lambda total, each: total + each, map(mul, known, own))
+        for own in zip(*dealt, strict=True)
+    )
 
 
 def opened_bit(d: Provider, parts: Sequence[Value]) -> Bit:

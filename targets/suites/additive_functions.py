@@ -12,11 +12,14 @@ from collections.abc import Sequence
 from veilgraph.ir.party.program import Value
 from veilgraph.ir.secret.exponential import Segments
 from veilgraph.ir.secret.fourier import FourierSeries
+from veilgraph.targets.blocks.linear import reduced
+from veilgraph.targets.blocks.window import Compare, opened_window
 from veilgraph.targets.functions import exponential as exponentials
+from veilgraph.targets.functions.clips import Clip, clipped_sums, opened_bits
 from veilgraph.targets.functions.masked_openings import NARROW, WIDE, without_overflow
 from veilgraph.targets.functions.masked_series import of_mask, of_opened, summed
 from veilgraph.targets.parties import Operation, Parties, Sharing
-from veilgraph.targets.suites.additive import at_each, truncate
+from veilgraph.targets.suites.additive import ADDITIVE, at_each, truncate
 from veilgraph.targets.variants import STANDARD, Protocol
 
 
@@ -28,6 +31,8 @@ def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: S
     what the terms have of r.
     """
     series, tables = FourierSeries.of(op.attrs), (high, low)
+    if Clip.of(op.attrs) is not None:
+        return _clipped(p, op, x, tables)
     index = x.map(lambda part: part.mod(series.window_bits))
     r = p.provider.random(index.shape, index.type)
     factors = [p.provider.deal(b) for b in of_mask(series, r.value, tables)]
@@ -38,6 +43,17 @@ def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: S
         own = [v.mod(series.sum_bits) * series.slope for v in x.parts]
         parts = [part + v for part, v in zip(parts, own, strict=True)]
     parts[0] = parts[0] + series.constant
+    rounded: Sharing = truncate(p, op, at_each(p, parts))
+    return rounded
+
+
+def _clipped(p: Parties, op: Operation, x: Sharing, tables: tuple[Sharing, ...]) -> Sharing:
+    """The same of a series with an end (targets/functions/clips.py).  The rounds of `compare` more;
+    w is no less than what is compared, and what is dealt is what products with a bit take.
+    """
+    compare: Compare = ADDITIVE.called(p, "compare")
+    c, r = opened_window(p.provider, reduced(x, opened_bits(op)).parts)
+    parts = clipped_sums(p.provider, op, c, r, tables, compare)
     rounded: Sharing = truncate(p, op, at_each(p, parts))
     return rounded
 

@@ -17,6 +17,7 @@ from veilgraph.targets.blocks import points
 from veilgraph.targets.blocks.linear import LINEAR, product
 from veilgraph.targets.blocks.maxima import max_pool_with, reduce_max_with
 from veilgraph.targets.functions import exponential as exponentials
+from veilgraph.targets.functions.clips import Clip
 from veilgraph.targets.functions.masked_openings import MASKED_OPENINGS
 from veilgraph.targets.functions.masked_series import of_mask, of_opened, summed
 from veilgraph.targets.parties import Form, Member, Operation, Parties, Sharing
@@ -139,7 +140,11 @@ def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: S
     total = summed(of_opened(series, index, (high, low)), factors) + series.constant
     if series.slope:
         total = total + x[0].mod(series.sum_bits) * series.slope
-    return Sharing((_truncated(total, int(op["bits"]), op.ring_bits),), Form.CLEAR)
+    y = _truncated(total, int(op["bits"]), op.ring_bits)
+    if (clip := Clip.of(op.attrs)) is not None:
+        less = (x[0] - clip.edge).bits(x.type.bits - 1)
+        y = select(less, p.program.const(clip.beyond, y.shape, y.type), y)
+    return Sharing((y,), Form.CLEAR)
 
 
 @CLEARTEXT.protocol("exp_sums")

@@ -14,12 +14,14 @@ from veilgraph.ir.party.program import Value, copies
 from veilgraph.ir.secret.exponential import Segments
 from veilgraph.ir.secret.fourier import FourierSeries
 from veilgraph.targets.blocks.truncation import shifted
-from veilgraph.targets.blocks.window import opened_window
+from veilgraph.targets.blocks.window import Compare, opened_window
 from veilgraph.targets.functions import exponential as exponentials
+from veilgraph.targets.functions.clips import Clip, clipped_sums, opened_bits
 from veilgraph.targets.functions.masked_openings import NARROW, WIDE, without_overflow
 from veilgraph.targets.functions.masked_series import of_mask, of_opened, summed
 from veilgraph.targets.parties import Form, Operation, Parties, Sharing
 from veilgraph.targets.suites.rep3 import (
+    REP3,
     pair,
     pair_of,
     paired,
@@ -43,6 +45,8 @@ def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: S
     """
     series, tables = FourierSeries.of(op.attrs), (high, low)
     shift, bits = int(op["bits"]), series.sum_bits
+    if Clip.of(op.attrs) is not None:
+        return _clipped(p, op, x, tables)
 
     def body(q: Parties, part: Sharing) -> Sharing:
         if series.slope and part.form is Form.ADDITIVE:  # its line is a sum of two parties' parts
@@ -63,6 +67,21 @@ def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: S
         return replicated(p, x) if series.slope or x in p.made else x
 
     return rotating_roles(p, op, body, x, unpaired)
+
+
+def _clipped(p: Parties, op: Operation, x: Sharing, tables: tuple[Sharing, ...]) -> Sharing:
+    """The same of a series with an end (targets/functions/clips.py).  The rounds of `compare` more;
+    w is no less than what is compared, and what is dealt is what products with a bit take.
+    """
+    compare: Compare = REP3.called(p, "compare")
+    width = opened_bits(op)
+
+    def body(q: Parties, part: Sharing) -> Sharing:
+        c, r = opened_at_two(q, part.map(lambda v: v.mod(width)))
+        first, second = clipped_sums(preparing(q), op, c, r, tables, compare)
+        return truncated_pair(q, first, second, int(op["bits"]), op.ring_bits)
+
+    return rotating_roles(p, op, body, x, lambda x: replicated(p, x) if x in p.made else x)
 
 
 def wide_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: Sharing) -> Sharing:

@@ -73,6 +73,7 @@ SECRET = {
     **dict.fromkeys(("cosine_bits", "factor_bits", "sum_bits", "piece_bits"), "a function's"),
     **dict.fromkeys(("opened_bits", "cosines", "sines"), "a function's"),
     **dict.fromkeys(("function", "least", "most", "origin"), "which function, and where"),
+    **dict.fromkeys(("edge", "beyond"), "a function's end, and its value there"),
     **dict.fromkeys(("error", "form"), "how exactly a function is wanted, and what was fitted"),
     "value": "a constant: of the graph, or a function's",
 }

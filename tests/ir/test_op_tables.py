@@ -17,6 +17,7 @@ from veilgraph.ir.secret import function_forms
 from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.dialect import SecretOp
 from veilgraph.ir.secret.facts import FACTS, Compares
+from veilgraph.ir.secret.fourier import FourierSeries
 from veilgraph.ir.secret.ops import COUNTERPARTS
 from veilgraph.passes.encode import integer_parts
 from veilgraph.passes.encode import rules as fixed_point_ops
@@ -97,6 +98,8 @@ def protocols_of(kind: type[SecretOp]) -> set[str]:
     """Its own, or those of the building blocks that real functions have."""
     if kind is secret_ops.Function:
         return set(function_forms.FUNCTION_FORMS)
+    if kind is secret_ops.ClippedFunction:
+        return {FourierSeries.block}
     if kind is secret_ops.RowSums:
         return set(function_forms.ROW_FORMS)
     return set() if kind is secret_ops.Constant else {name_of(kind).partition(".")[2]}

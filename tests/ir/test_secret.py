@@ -92,6 +92,14 @@ CASES: list[
         (3, 5),
         14,
     ),
+    (
+        secret_ops.ClippedFunction,
+        [(3,)],
+        REAL | WINDOW | {"form": carried(SERIES), "edge": 5, "beyond": 7},
+        Stated(frac_bits=18, ring_bits=40),
+        (3,),
+        18,
+    ),
     (secret_ops.RowSums, [(3, 5)], REAL | {"form": carried(SUMS)}, Stated(), (3, 8), 24),
     (secret_ops.SumPool, [(1, 2, 5, 4)], {**IMAGE, "kernel": (2, 2)}, Stated(), (1, 2, 4, 3), 9),
     (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
-from conformance import SETTINGS, Integers, Masked, Setting, Trace
+from conformance import COMPARING, SETTINGS, Integers, Masked, Setting, Trace
 from interpreters import check_interpreters
 
 from veilgraph.ir.meaning.integers import center
@@ -13,6 +15,8 @@ from veilgraph.ir.secret.fourier import FourierSeries, tables, values
 from veilgraph.targets.functions.masked_openings import WIDE
 
 VARIANTS = ("", WIDE)
+CLEAR = SETTINGS[-1]
+NO_END: Mapping[str, int] = {}
 settings = pytest.mark.parametrize("setting", SETTINGS, ids=str)
 
 
@@ -53,11 +57,12 @@ def traced(
     K: int,
     form: str = "shared",
     variant: str = "",
+    clip: Mapping[str, int] = NO_END,
 ) -> Trace:
     trace = Trace(setting)
     x = trace.held(trace.share("x", z.shape, k), form)
     high, low = (trace.public(table, 64) for table in tables(found.window_bits))
-    attrs = found.parameters() | {"bits": bits}
+    attrs = found.parameters() | {"bits": bits} | clip
     made = trace.apply("masked_function", z.shape, K, attrs, x, high, low, variant=variant)
     trace.reveal(made)
     return trace
@@ -86,6 +91,29 @@ def test_every_secret_under_many_masks(setting: Setting, found: FourierSeries, k
                 if form == "shared" or setting.suite.name == "rep3":
                     for variant in VARIANTS[: len(setting.suite.protocols["masked_function"])]:
                         check(setting, z, k, found, bits, K, form, variant)
+
+
+@pytest.mark.parametrize("setting", [SETTINGS[0], *COMPARING, CLEAR], ids=str)
+@pytest.mark.parametrize("form", ["shared", "additive"])
+def test_what_is_below_an_edge(setting: Setting, form: str) -> None:
+    """Every secret: the function from the edge on, what lies beyond it below; a few are either."""
+    if form != "shared" and setting.suite.name != "rep3":
+        return
+    found = series(6, 14, constant=9)
+    z = np.tile(np.arange(-(1 << 6), (1 << 6) - 8), 12)
+    for edge, dropped, variant in ((5, 0, ""), (-7, 2, ""), (8, 3, WIDE)):
+        if variant and setting.suite.name == "cleartext":
+            continue
+        clip = {"edge": edge, "beyond": -11, "compared_bits": 8, "dropped_bits": dropped}
+        draws = Masked(setting, 40)
+        made = traced(setting, z, 10, found, 2, 14, form, variant, clip)
+        result = made.run({"x": z}, draws)
+        above = values(found, z, draws.mask) >> 2
+        is_above = np.isin(center(result - above, 14), (0, 1))
+        is_beyond = center(result, 14) == -11
+        assert is_above[z >= edge].all()
+        assert is_beyond[z < edge - (1 << dropped) + 1].all()
+        assert (is_above | is_beyond).all()
 
 
 @settings

@@ -160,6 +160,12 @@ def series(window_bits: int, sum_bits: int, bits: int, **changed: Any) -> dict[s
     return {**integers, **precision, **each, **changed}
 
 
+def clip(compared_bits: int, dropped_bits: int = 0, **changed: int) -> dict[str, int]:
+    """An end of a function, and what it has below that."""
+    window = {"compared_bits": compared_bits, "dropped_bits": dropped_bits}
+    return {"edge": 0, "beyond": 0, **window, **changed}
+
+
 def exponential(window_bits: int, piece_bits: int, sum_bits: int, **more: int) -> dict[str, Any]:
     segments = Segments(window_bits, piece_bits, 1, min(2, sum_bits - 1), 1, sum_bits)
     return segments.parameters() | more
@@ -190,6 +196,10 @@ TINY = (
     Case(REP3_OF_3, "masked_function", 3, PAIR, series(2, 3, 1)),
     Case(REP3_OF_3, "masked_function", 3, PAIR, series(2, 3, 1, slope=1)),
     Case(REP3_OF_3, "masked_function", 3, PAIR, series(1, 2, 1), result_bits=2, variant="wide"),
+    Case(REP3_OF_3, "masked_function", 2, PAIR, series(1, 2, 1) | clip(1), result_bits=1),
+    Case(REP3_OF_3, "masked_function", 2, PAIR, series(1, 2, 1) | clip(2), result_bits=1),
+    Case(REP3_OF_3, "masked_function", 2, attrs=series(1, 2, 1) | clip(1, edge=1), result_bits=1),
+    Case(ADDITIVE_OF_2, "masked_function", 2, attrs=series(1, 2, 1) | clip(1), result_bits=1),
     Case(ADDITIVE_OF_2, "masked_function", 3, attrs=series(1, 3, 1)),
     Case(ADDITIVE_OF_2, "masked_function", 3, attrs=series(1, 2, 1), variant="wide"),
     Case(REP3_OF_3, "exp_sums", 3, PAIR, exponential(3, 2, 2), result_bits=2),
@@ -243,6 +253,11 @@ SAMPLED = (
     Case(REP3_OF_3, "masked_function", 8, PAIR, series(5, 9, 3, **FINER)),
     Case(REP3_OF_3, "masked_function", 8, REPLICATED, series(5, 9, 3, **FLAT), variant="wide"),
     Case(REP3_OF_3, "masked_exp", 8, PAIR, exponential(6, 4, 9, bits=2), variant="wide"),
+    Case(REP3_OF_3, "masked_function", 8, PAIR, series(5, 9, 3, **FLAT) | clip(6, 1, edge=5)),
+    Case(REP3_OF_3, "masked_function", 8, attrs=series(5, 9, 3, **FLAT) | clip(6, 1, beyond=3)),
+    Case(REP3_OF_3, "masked_function", 8, attrs=series(5, 9, 3, **FLAT) | clip(7), variant="wide"),
+    Case(ADDITIVE_OF_2, "masked_function", 8, attrs=series(5, 9, 3, **FLAT) | clip(6, 1, edge=5)),
+    Case(ADDITIVE_OF_3, "masked_function", 8, attrs=series(5, 9, 3, **FLAT) | clip(6, 1)),
     Case(ADDITIVE_OF_2, "masked_function", 8, attrs=series(5, 9, 3, **FINER)),
     Case(ADDITIVE_OF_3, "masked_function", 8, attrs=series(5, 9, 3, **FINER)),
     Case(REP3_OF_3, "exp_sums", 8, REPLICATED, exponential(6, 4, 9), result_bits=9),

@@ -20,7 +20,14 @@ from veilgraph.ir.meaning.integers import encode
 from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.ops import Stated
 from veilgraph.ir.secret.types import RangeSource, RealRange
-from veilgraph.passes.encode.builder import aligned, between, fitted_function, public, step
+from veilgraph.passes.encode.builder import (
+    aligned,
+    between,
+    clipped_function,
+    fitted_function,
+    public,
+    step,
+)
 from veilgraph.passes.encode.functions.catalogue import (
     MOST_OF_HEADROOM,
     Ends,
@@ -188,8 +195,7 @@ class FunctionCall:
         for most in (highest, high) if high - lowest <= headroom else (highest,):
             clip = low if lowest < low else -math.inf, most if most < highest else math.inf
             if (fitted := call._fit_between(clip)) is not None:
-                y = fitted_function(x, fitted, declared, self.out_bits)
-                return call._or_ends(x, y, clip, declared)
+                return call._or_end(x, fitted, clip, declared)
         calls = [Normalized(self.name, low, end, *bits, self.fit, ends) for end in (highest, high)]
         near = next((c for c in calls if c.dropped_bits <= calls[-1].dropped_bits), calls[-1])
         if near.fitted() is None:
@@ -208,6 +214,18 @@ class FunctionCall:
 
     def _integer(self, end: float) -> int:
         return round(math.ldexp(end, self.in_bits))
+
+    def _or_end(self, x: ir.Value, fitted: Fitted, clip: Ends, declared: RealRange) -> ir.Value:
+        """The function, or that of the clip's end; of a low one by the same opening of x."""
+        low, high = clip
+        if math.isfinite(low) and not math.isfinite(high):
+            edge, dropped_bits = self._integer(low), self._dropped_bits(low)
+            ends = edge, self._at(low), dropped_bits
+            y = clipped_function(x, fitted, declared, self.out_bits, *ends)
+            if y is not None:
+                return y
+        y = fitted_function(x, fitted, declared, self.out_bits)
+        return self._or_ends(x, y, clip, declared)
 
     def _or_ends(self, x: ir.Value, y: ir.Value, clip: Ends, declared: RealRange) -> ir.Value:
         """y, or the function at an end of the clip where x is beyond it, whatever y is there.

@@ -71,23 +71,32 @@ class Operand:
 
 @dataclass(frozen=True)
 class Call:
-    """An op of a program, without MLIR."""
+    """An op of a program, without MLIR.
+
+    Attributes:
+        is_multiplied: whether a product of secrets reads the result, or a linear map of it.
+        with_replica: whether a replica of the result is part of the price.
+    """
 
     operation: Operation
     operands: tuple[Operand, ...]
     layer: str
     form: FunctionForm | None = None
+    is_multiplied: bool = False
+    with_replica: bool = False
 
     @staticmethod
-    def of(op: SecretOp, operands: tuple[Operand, ...]) -> Call:
-        return Call(operation_of(op), operands, op.location.name_str, form_of(op))
+    def of(op: SecretOp, operands: tuple[Operand, ...], is_multiplied: bool = False) -> Call:
+        name = op.location.name_str
+        return Call(operation_of(op), operands, name, form_of(op), is_multiplied)
 
     @property
     def kind(self) -> tuple[object, ...]:
         """Equal of calls that cost the same."""
         operation = self.operation
         attrs = repr(sorted(operation.attrs.items()))
-        return operation.name, operation.shape, operation.ring_bits, attrs, self.operands
+        told = self.is_multiplied, self.with_replica
+        return operation.name, operation.shape, operation.ring_bits, attrs, self.operands, told
 
     @property
     def is_elementwise(self) -> bool:
@@ -162,6 +171,8 @@ class Traces:
     def options(self, call: Call) -> list[tuple[Choice, Traced]]:
         """The choices that a call has, one at least; first the first variants of all.
 
+        Where these leave a replicated result, and a product reads it, others pay for their replica.
+
         Raises:
             UsageError: a protocol that was chosen by hand, and does not take the call's ring.
             UnsupportedError: the suite has no protocol for it.
@@ -174,7 +185,10 @@ class Traces:
                     f"bits, and {call.layer!r} is in one of {call.operation.ring_bits}.",
                     "Take a narrower --ring, or leave out --protocol.",
                 )
-        return found
+        if not call.is_multiplied or found[0][1].held.form is not Form.REPLICATED:
+            return found
+        whole = replace(call, with_replica=True)
+        return [(c, self._traced(whole, c) if t.held.paired else t) for c, t in found]
 
     def _options(self, call: Call, choice: Choice) -> Iterator[tuple[Choice, Traced]]:
         """Every choice of what is called, which depends on the choice of what calls it."""
@@ -234,6 +248,8 @@ class Traces:
         if call.form is not None:
             whole += any_tables(p, call.form)
         result = of_call(p, self.target, call.operation, whole, call.layer)
+        if call.with_replica and result.replica is not None:
+            result = result.replica
         sent = communication(result, first).balanced(p.dealt, len(p))
         return Traced(sent, p.used, Held.of(result))
 

@@ -1,13 +1,14 @@
 """choose_protocols: of the variants of each op's protocol those that make the program cheapest.
 
 A variant is priced by a trace of the op alone, on operands of its own shapes, rings and forms. The
-program's price is made of these: rounds along the longest path, bytes of the busiest link, and what
-a party computes for its messages. `search.py` looks for the choice of least price.
+program's price is made of these: rounds along the longest path, bytes of the busiest link, of each
+round online and of the offline phase, and what a party computes for its messages. `search.py` looks
+for the choice of least price.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 
@@ -16,9 +17,10 @@ from torch_mlir import ir
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan.tables import PUBLIC, SHARED, Phase
+from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.ops import SecretOp
 from veilgraph.ir.secret.program import Argument, SecretProgram
-from veilgraph.ir.secret.types import Tensor
+from veilgraph.ir.secret.types import Secrecy, Tensor
 from veilgraph.passes.party.expand_protocols import (
     Choices,
     Chosen,
@@ -142,7 +144,7 @@ class ChooseProtocols:
         receiver = only_receiver(program, self.target, self.states)
         truncated = dict(truncated_as_revealed(program, self.target, self.states))
         traces = Traces(self.target, rotates, receiver)
-        graph = _Graph(traces, truncated)
+        graph = _Graph(traces, truncated, multiplied(program))
         for value, argument in zip(program.block.arguments, program.arguments, strict=True):
             graph.add_argument(value, argument)
         for op in program.operations:
@@ -192,17 +194,30 @@ class ChooseProtocols:
             return Option(sent.waits, price, stored)
         network, parties = self.target.network, range(len(self.target.everyone))
         told, dealing = sent.sent_by(Phase.ONLINE), sent.sent_by(Phase.OFFLINE)
-        loads = [
-            [
-                network.seconds(0, sent.links.get((phase, *link), 0))
-                for link in permutations(parties, 2)
-            ]
-            for phase in phases
-        ]
+        loads = [[network.seconds(0, sent.busiest_bytes)]]
+        if self.count_offline:
+            links = ((Phase.OFFLINE, *link) for link in permutations(parties, 2))
+            loads.append([network.seconds(0, sent.links.get(link, 0)) for link in links])
         loads.append([MACHINE.answering(told[i], dealt[i], sent.planes.get(i, 0)) for i in parties])
         if self.count_offline:
             loads.append([MACHINE.dealing(dealing[i], dealt[i]) for i in parties])
         return Option(sent.waits, 0.0, stored, tuple(tuple(each) for each in loads if each))
+
+
+def multiplied(program: SecretProgram) -> set[ir.Value]:
+    """The values that products of secrets read, or linear maps of them."""
+    found: set[ir.Value] = set()
+    for op in reversed(program.operations):
+        secret = [v for v in op.operation.operands if _is_secret(v)]
+        is_product = isinstance(op, secret_ops.Mul) and len(secret) == 2
+        is_mapped = op.facts.keeps_ring or isinstance(op, secret_ops.Reduce)
+        if is_product or (is_mapped and op.operation.results[0] in found):
+            found.update(secret)
+    return found
+
+
+def _is_secret(value: ir.Value) -> bool:
+    return Tensor.of(value).encoding.secrecy is Secrecy.SECRET
 
 
 class _Graph:
@@ -210,10 +225,17 @@ class _Graph:
 
     Attributes:
         truncated: what is truncated as it is revealed, and is no node of its own.
+        multiplied: what products of secrets read.
     """
 
-    def __init__(self, traces: Traces, truncated: Mapping[ir.Value, SecretOp]) -> None:
+    def __init__(
+        self,
+        traces: Traces,
+        truncated: Mapping[ir.Value, SecretOp],
+        multiplied: Collection[ir.Value],
+    ) -> None:
         self.traces = traces
+        self.multiplied = multiplied
         self.truncated = truncated
         self.nodes: list[Node] = []
         self.arguments: dict[ir.Value, Argument] = {}
@@ -232,7 +254,8 @@ class _Graph:
         result, values = op.operation.results[0], list(op.operation.operands)
         if result in self.truncated:
             return
-        call = Call.of(op, tuple(map(self._operand, values)))
+        operands = tuple(map(self._operand, values))
+        call = Call.of(op, operands, result in self.multiplied)
         options = self.traces.options(call)
         self.made[result], self.held[result] = len(self.nodes), options[0][1].held
         self.nodes.append(Node(result, self._before(values), options, call.kind))

@@ -7,7 +7,7 @@ The communication cost model of what is chosen before there is a program: rings
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from math import prod
@@ -41,6 +41,7 @@ class Communication:
         bits: of all parties together, by phase.
         rounds: from operands that are all there to the result, by phase.
         links: bytes by phase, sender and receiver.
+        turns: of each round online the bytes by sender and receiver.
         planes: bytes of bit planes that a party sends online.
         waits: online rounds from what a party has of the operands to what another has of the
             result.
@@ -49,12 +50,18 @@ class Communication:
     bits: Mapping[Phase, int]
     rounds: Mapping[Phase, int]
     links: Mapping[tuple[Phase, int, int], int]
+    turns: Sequence[Mapping[tuple[int, int], int]]
     planes: Mapping[int, int]
     waits: Waits
 
     @property
     def all_bits(self) -> int:
         return sum(self.bits.values())
+
+    @property
+    def busiest_bytes(self) -> int:
+        """Online, of each round's busiest link: others wait for it."""
+        return sum(max(turn.values(), default=0) for turn in self.turns)
 
     def sent_by(self, phase: Phase) -> Counter[int]:
         """Bytes by party."""
@@ -77,6 +84,7 @@ class Communication:
             self,
             bits={phase: factor * bits for phase, bits in self.bits.items()},
             links={link: factor * sent for link, sent in self.links.items()},
+            turns=[{link: factor * sent for link, sent in turn.items()} for turn in self.turns],
             planes={party: factor * sent for party, sent in self.planes.items()},
         )
 
@@ -98,12 +106,16 @@ class Communication:
     def rotated(self, parties: int) -> Communication:
         """The same where so many rotate through all roles."""
         links: Counter[tuple[Phase, int, int]] = Counter()
+        turns: list[Counter[tuple[int, int]]] = [Counter() for _ in self.turns]
         planes: Counter[int] = Counter()
         waits = np.full_like(self.waits, NEVER)
         for rotation in range(parties):
             rotated = {i: (i + rotation) % parties for i in range(parties)}
             for (phase, sender, receiver), sent in self.links.items():
                 links[phase, rotated.get(sender, sender), rotated.get(receiver, receiver)] += sent
+            for found, turn in zip(turns, self.turns, strict=True):
+                for (sender, receiver), sent in turn.items():
+                    found[rotated.get(sender, sender), rotated.get(receiver, receiver)] += sent
             for party, sent in self.planes.items():
                 planes[rotated.get(party, party)] += sent
             order = [rotated.get(i, i) for i in range(len(waits))]
@@ -111,6 +123,7 @@ class Communication:
         return replace(
             self,
             links={link: round(sent / parties) for link, sent in links.items()},
+            turns=[{link: round(sent / parties) for link, sent in turn.items()} for turn in turns],
             planes={party: round(sent / parties) for party, sent in planes.items()},
             waits=tuple(map(tuple, waits.tolist())),
         )
@@ -208,9 +221,10 @@ def communication(result: Sharing, first: int = 0) -> Communication:
     bits: Counter[Phase] = Counter()
     links: Counter[tuple[Phase, int, int]] = Counter()
     planes: Counter[int] = Counter()
+    turns: dict[int, Counter[tuple[int, int]]] = {}
     own = sends[is_own]
     senders = columns.party[columns.args[columns.first[own]]]
-    sent = (columns.phase, columns.party, columns.tensor)
+    sent = (columns.phase, columns.party, columns.tensor, schedule.levels)
     for sender, *row in zip(senders.tolist(), *(x[own].tolist() for x in sent), strict=True):
         phase, party, (shape, type) = Phase(row[0]), row[1], columns.tensors[row[2]]
         if phase == Phase.SETUP:
@@ -218,6 +232,9 @@ def communication(result: Sharing, first: int = 0) -> Communication:
         elements = prod(shape)
         bits[phase] += type.bits * elements
         links[phase, sender, party] += type.message_bytes(elements)
+        if phase == Phase.ONLINE:
+            turn = turns.setdefault(row[3], Counter())
+            turn[sender, party] += type.message_bytes(elements)
         if phase == Phase.ONLINE and type.kind is Kind.PLANES:
             planes[sender] += type.message_bytes(elements)
     return Communication(
@@ -225,6 +242,7 @@ def communication(result: Sharing, first: int = 0) -> Communication:
         # Operands are shared in one round, or in none.
         rounds={phase: schedule.rounds[phase] - (phase in before) for phase in Phase},
         links=links,
+        turns=list(turns.values()),
         planes=planes,
         waits=_waits(schedule, len(program.parties), first),
     )

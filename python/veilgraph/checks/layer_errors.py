@@ -20,6 +20,7 @@ from veilgraph.ir.meaning.secret import Excursion
 from veilgraph.ir.plan.tables import REVEAL_AS
 from veilgraph.ir.secret.ops import (
     Add,
+    ClippedFunction,
     Constant,
     Neg,
     RealFunction,
@@ -287,6 +288,7 @@ def _limited_sides(function: RealFunction) -> Sides:
         any(isinstance(use.owner, Step) for value in moved for use in value.uses)
         for moved in (at_least, at_most)
     )
+    has_lower |= isinstance(function, ClippedFunction)
     return limited_sides(attributes_of(function)["function"], has_lower, has_upper)
 
 

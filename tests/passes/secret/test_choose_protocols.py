@@ -22,6 +22,8 @@ from veilgraph.ir.party.ops import SEND
 from veilgraph.ir.plan.tables import SHARED, Phase
 from veilgraph.ir.secret import ops
 from veilgraph.ir.secret.dialect import Stated
+from veilgraph.ir.secret.fourier import FourierSeries
+from veilgraph.ir.secret.function_forms import carried
 from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor
 from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
@@ -258,6 +260,45 @@ def test_rounds_of_every_choice_are_the_programs(name: str, size: int, rotates: 
     to = TARGETS.get(name) or two()
     for rounds, _, schedule in every_choice(in_a_row(size, 3), to, rotates):
         assert rounds == schedule.rounds[Phase.ONLINE]
+
+
+def of_functions(size: int) -> SecretProgram:
+    """The square of a series, of a product with a weight; and its end below 1."""
+    encoding = Encoding(40, 20)
+    x = Argument("x", "input", "alice", Tensor((size,), encoding), ANY)
+    w = Argument("w", "weight", SHARED, Tensor((size,), encoding), ANY)
+    made = SecretProgram.create(context(), [x, w], {})
+    series = FourierSeries(
+        window_bits=30, first=1, step=1, cosines=(1 << 20,), sines=(5,), coefficient_bits=20,
+        constant=0, slope=0, cosine_bits=14, factor_bits=16, sum_bits=32,
+    )  # fmt: skip
+    named = {"function": "rsqrt", "least": 0.5, "most": 4.0, "origin": 0.0, "error": 0.1}
+    stated = Stated(frac_bits=12, ring_bits=32)
+    window = {"window_bits": 30, "dropped_bits": 10}
+    with made.at("y"):
+        y = ops.Mul.build(*made.block.arguments, range=ANY)
+        y = ops.ClippedFunction.build(
+            y, range=ANY, stated=stated, form=carried(series), edge=1 << 20, beyond=3,
+            **named, **window,
+        )  # fmt: skip
+        y = ops.Mul.build(y, y, range=ANY)
+        y = ops.Function.build(y, range=ANY, stated=stated, form=carried(series), **named)
+        y = ops.Mul.build(y, y, range=ANY)
+    made.finish({"y": y})
+    return made
+
+
+@pytest.mark.parametrize(("size", "rotates"), [(200, False), (SMALL, True)])
+def test_a_replica_that_a_product_reads_is_in_the_price(size: int, rotates: bool) -> None:
+    """Of one variant a function's result is replicated, of the other in parts of two."""
+    found = []
+    for rounds, sent, schedule in every_choice(of_functions(size), target("rep3"), rotates):
+        assert rounds == schedule.rounds[Phase.ONLINE]
+        turns = [max(turn.values()) for each in sent for turn in each.turns]
+        assert sum(turns) == sum(each.busiest_bytes for each in sent)
+        found.append(rounds)
+    assert len(found) == 2 * 4 * 2
+    assert len(set(found)) > 2
 
 
 def test_roles_of_small_tensors_do_not_rotate() -> None:

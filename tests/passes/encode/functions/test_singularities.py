@@ -173,7 +173,8 @@ def test_what_is_proven_is_not_compared_with_an_end(high: float, thresholds: int
     for known in (replace(calibrated, known=proven), calibrated):
         visibility = InferVisibility({"x": "alice", "weights": "bob"}).run(graph)
         program = EncodeFixedPoint(ring_bits=64).run(graph, visibility, known)
-        compared = [op for op in program.operations if isinstance(op, secret_ops.Step)]
+        kinds = secret_ops.Step | secret_ops.ClippedFunction
+        compared = [op for op in program.operations if isinstance(op, kinds)]
         counts.append(sum(int(np.prod(shape_of(op.operation.results[0]))) for op in compared))
     assert counts[0] == thresholds
     assert counts[1] > counts[0]

@@ -6,19 +6,23 @@ more (docs/protocols.md). So what windows alone read is truncated, or lifted, in
 them. Sums and products of such numbers are in their ring, and so is what is moved; what an output
 or a truncation reads stays as it is. What is reduced after it was lifted, padded and added is not
 lifted. Nor is what was reduced and summed up: the sum is made in the wide ring, which is free,
-where a lift takes two rounds.
+where a lift takes two rounds. So is what was reduced by a bit or two too much for its truncation
+to be local.
 
     before:  %1 = truncate %0 : ring 40, from 40    %2 = sub %1 %c : ring 40    row_sums %2, of 17
     after:   %1 = truncate %0 : ring 17, from 40    %2 = sub %1 %d : ring 17    row_sums %2, of 17
 
     before:  %1 = reduce %0 : ring 40, from 48    %2 = reduce_sum %1    %3 = lift %2 : ring 48
     after:   %3 = reduce_sum %0 : ring 48
+
+    before:  %1 = reduce %0 : ring 40, from 48    %2 = truncate %1 {bits = 10} : ring 32
+    after:   %1 = reduce %0 : ring 42, from 48    %2 = truncate %1 {bits = 10} : ring 32
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from torch_mlir import ir
@@ -53,6 +57,8 @@ class NarrowRings:
         for op in program.operations:
             if isinstance(op, secret_ops.Lift):
                 _read_before_reduction(op, wide)
+            elif type(op) is secret_ops.Truncate:
+                _truncate_locally(op, wide)
         rings, reductions = _rings(program, ranges), _Reductions(program, ranges)
         for op in program.operations:
             (result,) = op.operation.results
@@ -118,6 +124,19 @@ def _read_before_reduction(lift: SecretOp, reductions: _Reductions) -> None:
         result.replace_all_uses_with(wide)
 
 
+def _truncate_locally(op: SecretOp, reductions: _Reductions) -> None:
+    """Has a truncation read its operand reduced by no more than lets it find no overflow."""
+    (result,), (operand,) = op.operation.results, op.operation.operands
+    K, k = ring_of(result), ring_of(operand)
+    local = K + int(attributes_of(op)["bits"])
+    # Both ways of an exchange, K bits each; with an overflow to find K and k bits, and k more.
+    if not k < local <= 2 * k + 2 - K:
+        return
+    wide = _before_reduction(operand, local, op, reductions)
+    if wide is not None:
+        op.operation.operands[0] = wide
+
+
 def _before_reduction(
     value: ir.Value, bits: int, reader: SecretOp, reductions: _Reductions
 ) -> ir.Value | None:
@@ -129,10 +148,15 @@ def _before_reduction(
     if isinstance(made, secret_ops.Reduce):
         (source,) = made.operation.operands
         return reductions.of(source, bits, reader) if ring_of(source) >= bits else None
-    if made is None or not made.facts.keeps_ring or len(made.operation.operands) != 1:
+    if made is None or not made.facts.keeps_ring:
         return None
-    wide = _before_reduction(made.operation.operands[0], bits, reader, reductions)
-    return None if wide is None else reductions.again(made, wide, reader)
+    wide = []
+    for operand in made.operation.operands:
+        found = _before_reduction(operand, bits, reader, reductions)
+        if found is None:
+            return None
+        wide.append(found)
+    return reductions.again(made, wide, reader)
 
 
 def _narrow(op: SecretOp, bits: int, reductions: _Reductions) -> None:
@@ -179,13 +203,14 @@ class _Reductions:
             self._ranges[made] = self._ranges[value]
         return self._made[value, bits]
 
-    def again(self, made: SecretOp, operand: ir.Value, op: SecretOp) -> ir.Value:
-        """What `made` makes of one operand, of this one in another ring, for `op` to read."""
-        bits = ring_of(operand)
+    def again(self, made: SecretOp, operands: Sequence[ir.Value], op: SecretOp) -> ir.Value:
+        """What `made` makes of its operands, of these in another ring, for `op` to read."""
+        bits = ring_of(operands[0])
         if (made.result, bits) not in self._made:
             with self._program.before(op):
                 copy = made.operation.clone()
-            copy.operands[0] = operand
+            for number, operand in enumerate(operands):
+                copy.operands[number] = operand
             _set_ring(copy.opview, bits)
             self._made[made.result, bits] = copy.results[0]
             self._ranges[copy.results[0]] = self._ranges[made.result]

@@ -14,7 +14,7 @@ from veilgraph.ir.mlir import context
 from veilgraph.ir.secret import ops
 from veilgraph.ir.secret.dialect import SecretOp, Stated
 from veilgraph.ir.secret.program import Argument, SecretProgram
-from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor
+from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor, ring_of
 from veilgraph.passes.secret.narrow_rings import NarrowRings
 
 RING, WINDOW = 40, 18
@@ -229,6 +229,35 @@ def test_what_was_reduced_from_a_ring_too_narrow_is_lifted() -> None:
         return b(ops.Mul, lifted, lifted, within=RealRange(-256, 256, X))
 
     assert ("lift", 48) in narrowed(body)
+
+
+def spread(b: Build, wide: ir.Value, bits: int) -> ir.Value:
+    """4 x less the sum of x, of numbers reduced to a ring, truncated."""
+    narrow = b(ops.Reduce, wide, ring_bits=RING)
+    total = b(ops.ReduceSum, narrow, axes=(0,), keepdims=True, within=RealRange(-16, 16, X))
+    four = b(ops.Scale, narrow, factor=4, within=RealRange(-16, 16, X))
+    apart = b(ops.Sub, four, total, within=RealRange(-32, 32, X))
+    return b(ops.Truncate, apart, bits=bits, ring_bits=32, within=RealRange(-32, 32, X))
+
+
+@pytest.mark.parametrize(("bits", "read"), [(RING - 30, RING + 2), (RING - 8, RING)])
+def test_what_was_reduced_too_much_for_its_truncation(bits: int, read: int) -> None:
+    """By two bits it is not; by more than an overflow costs, it stays."""
+
+    def body(b: Build, x: ir.Value, _: ir.Value) -> ir.Value:
+        wide = b(ops.Truncate, x, bits=12, ring_bits=RING + 8)
+        squares = b(ops.Mul, wide, wide, within=RealRange(-16, 16, X))
+        low = b(ops.Truncate, squares, bits=12 + bits, ring_bits=32)
+        return b(ops.Add, spread(b, wide, bits), low, within=RealRange(-48, 48, X))
+
+    before, after = (program(body) for _ in range(2))
+    NarrowRings().run(after)
+    check_secret(after)
+    truncations = [op for op in after.operations if isinstance(op, ops.Truncate)]
+    assert read in [ring_of(op.operation.operands[0]) for op in truncations]
+    inputs = {name: np.array([0.5, -1.0, 0.25, 2.0]) for name in ("x", "r")}
+    found = [evaluate(each, inputs, Rounding.NEAREST).integers["y"] for each in (before, after)]
+    np.testing.assert_array_equal(*found)
 
 
 def test_what_only_is_assumed_stays() -> None:

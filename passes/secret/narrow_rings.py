@@ -129,8 +129,8 @@ def _truncate_locally(op: SecretOp, reductions: _Reductions) -> None:
     (result,), (operand,) = op.operation.results, op.operation.operands
     K, k = ring_of(result), ring_of(operand)
     local = K + int(attributes_of(op)["bits"])
-    # Both ways of an exchange, K bits each; with an overflow to find K and k bits, and k more.
-    if not k < local <= 2 * k + 2 - K:
+    # An exchange takes K bits each way; an overflow K and k, of a number in three parts k more.
+    if local <= k or k < K:
         return
     wide = _before_reduction(operand, local, op, reductions)
     if wide is not None:

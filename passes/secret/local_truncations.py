@@ -4,7 +4,10 @@ A truncation from k bits by f is local into k - f bits, and finds an overflow wh
 more (docs/protocols.md). What a function reads has a bit or four more, because its operand's
 product was given all the fraction bits that its ring has room for: a weight of 23 bits where 21 are
 as good. So these are taken off again, from weights and from what was truncated itself, where that
-changes the result by no more than its own rounding may.
+changes the result by no more than its own rounding may: in the mean, of factors that are spread
+evenly over their ranges. Samples judge what comes of all of them (`verify_accuracy`).
+
+What a truncation of a function alone would drop the function drops itself: it rounds once.
 
 So is the sum of a function's terms, whose rounding leaves a fourth of a unit: half of one is enough
 where the widest ring then has room for a sum that need not look for an overflow.
@@ -35,6 +38,7 @@ from veilgraph.ir.types import MAX_RING_BITS
 from veilgraph.passes.secret.function_protocols import form_of
 
 Edit = Callable[[], None]
+EVENLY = math.sqrt(3.0)  # times its root mean square is the bound of what is spread evenly
 MOST_ROUNDED_BITS = 2  # of a sum: each doubles the part of a unit by which its terms are rounded
 PRODUCTS = (secret_ops.Mul, secret_ops.Matmul, secret_ops.Conv)
 SUMS = (secret_ops.Add, secret_ops.Sub)
@@ -47,8 +51,11 @@ class LocalTruncations:
     def run(self, program: SecretProgram) -> SecretProgram:
         """`program` itself, changed in place."""
         given = zip(program.block.arguments, program.arguments, strict=True)
-        arguments = dict(given)
+        arguments, told = dict(given), set(program.outputs.values())
         for op in program.operations:
+            is_inner = op.operation.results[0] not in told  # who gets it knows how functions round
+            if type(op) is secret_ops.Truncate and is_inner and _is_dropped_before(op):
+                continue
             if type(op) is secret_ops.Truncate:
                 _make_local(program, op, arguments)
             elif isinstance(op, secret_ops.Function):
@@ -74,6 +81,24 @@ def _make_local(
         for edit in edits:
             edit()
         _drop(op, dropped - missing)
+
+
+def _is_dropped_before(op: SecretOp) -> bool:
+    """Has a function drop what a truncation of it alone would, which goes; whether it is so."""
+    (result,), (value,) = op.operation.results, op.operation.operands
+    bits, read = int(attributes_of(op)["bits"]), [value]
+    while isinstance(made := defining(read[-1]), secret_ops.Reinterpret):
+        read.append(made.operation.operands[0])
+    if type(made) is not secret_ops.Function or any(len(list(v.uses)) != 1 for v in read):
+        return False
+    form = form_of(made)
+    if form is None or form.frac_bits - frac_bits_of(read[-1]) + bits > form.sum_bits - 2:
+        return False
+    for each in read:
+        _lower(each, bits, ring_of(result))
+    result.replace_all_uses_with(value)
+    op.operation.erase()
+    return True
 
 
 def _make_room(op: SecretOp) -> None:
@@ -135,7 +160,7 @@ class _Coarser:
         """Shared among the operands, by which the result changes least."""
         x, y = op.operation.operands
         length = math.sqrt(_terms(op))
-        gains = length * self._bound(y), length * self._bound(x)
+        gains = length * self._size(y), length * self._size(x)
         units = [math.ldexp(gain, -frac_bits_of(v)) for gain, v in zip(gains, (x, y), strict=True)]
         shares = (
             (math.hypot(*(math.ldexp(u, n) for u, n in zip(units, each, strict=True) if n)), each)
@@ -150,11 +175,11 @@ class _Coarser:
                 return found
         return None
 
-    def _bound(self, value: ir.Value) -> float:
-        """Of its magnitude; there is none of what was zero wherever it was seen."""
+    def _size(self, value: ir.Value) -> float:
+        """Its root mean square, were it spread evenly over its range; none of what was zero."""
         op = defining(value)
         known = self.arguments[value].range if op is None else RealRange.of(op)
-        return known.bound or math.inf
+        return (known.bound or math.inf) / EVENLY
 
     def _round(self, constant: SecretOp, bits: int, reader: SecretOp) -> None:
         """Has a constant with fewer fraction bits read."""
@@ -209,9 +234,11 @@ def _more_dropped(truncation: SecretOp, bits: int) -> list[Edit]:
     return [partial(_drop, truncation, int(attributes_of(truncation)["bits"]) + bits)]
 
 
-def _lower(value: ir.Value, bits: int) -> None:
+def _lower(value: ir.Value, bits: int, ring_bits: int = 0) -> None:
+    """Fewer fraction bits, in the same ring unless it is told."""
     tensor = Tensor.of(value)
-    encoding = replace(tensor.encoding, frac_bits=tensor.encoding.frac_bits - bits)
+    lower, ring_bits = tensor.encoding.frac_bits - bits, ring_bits or tensor.encoding.ring_bits
+    encoding = replace(tensor.encoding, frac_bits=lower, ring_bits=ring_bits)
     with value.context:
         value.set_type(replace(tensor, encoding=encoding).type())
 

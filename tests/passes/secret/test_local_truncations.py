@@ -212,6 +212,46 @@ def test_what_was_zero_on_all_samples_may_be_anything() -> None:
     unchanged(body, weight_bits=2)
 
 
+@pytest.mark.parametrize(("bound", "left"), [(1.5, 14), (2.0, 16)])
+def test_numbers_are_as_large_as_if_they_were_spread_evenly(bound: float, left: int) -> None:
+    """Two bits of a weight: 16 numbers below 1.5 change by 3.5 units of it, below 2 by 4.6."""
+
+    def body(b: Build, x: ir.Value, w: ir.Value, bias: ir.Value) -> ir.Value:
+        numbers = b(ops.Neg, x, within=RealRange(-bound, bound, RangeSource.CALIBRATED))
+        return layer(b, numbers, w, bias, dropped=16, into=26)
+
+    assert dropped_bits(after(program(body))) == [left]
+
+
+RSQRT = {"function": "rsqrt", "least": 0.5, "most": 1.0, "origin": 0.0, "error": 0.1}
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_a_function_drops_what_a_truncation_of_it_would(is_told: bool) -> None:
+    """But not of an output, whose receiver is to know nothing of how it was rounded."""
+    series = FourierSeries(
+        window_bits=20, first=1, step=1, cosines=(1 << 20,), sines=(0,), coefficient_bits=20,
+        constant=5 << 30, slope=0, cosine_bits=15, factor_bits=15, sum_bits=34,
+    )  # fmt: skip
+
+    def body(b: Build, x: ir.Value, _: ir.Value, __: ir.Value) -> ir.Value:
+        y = b(ops.Function, x, frac_bits=14, ring_bits=24, **RSQRT, form=carried(series))
+        half = b(ops.Reinterpret, y, frac_bits=15)
+        z = b(ops.Truncate, half, bits=4, ring_bits=30)
+        return z if is_told else b(ops.Neg, z)
+
+    made, before = after(program(body)), program(body)
+    check_secret(made)
+    kinds = [type(op) for op in made.operations]
+    assert (ops.Truncate in kinds) == is_told
+    found = encodings(made)
+    assert found["function"] == ((24, 14) if is_told else (30, 10))
+    assert found["reinterpret"] == ((24, 15) if is_told else (30, 11))
+    x = {"x": np.random.default_rng(0).uniform(-1, 1, (2, LENGTH))}
+    wanted, got = (evaluate(each, x).outputs["y"] for each in (before, made))
+    assert np.abs(got - wanted).max() <= 2.0**-11
+
+
 @pytest.mark.parametrize(("ring", "kept"), [(39, 37), (40, 36), (41, 35), (42, 37)])
 def test_a_series_has_room_for_a_wide_sum(ring: int, kept: int) -> None:
     """In K + 25 bits: one and two more than 64 are taken off, and no more."""
@@ -219,11 +259,10 @@ def test_a_series_has_room_for_a_wide_sum(ring: int, kept: int) -> None:
         window_bits=RING, first=1, step=1, cosines=(1 << 20,), sines=(0,), coefficient_bits=20,
         constant=5 << 30, slope=0, cosine_bits=19, factor_bits=18, sum_bits=41,
     )  # fmt: skip
-    named = {"function": "rsqrt", "least": 0.5, "most": 1.0, "origin": 0.0, "error": 0.1}
 
     def body(b: Build, x: ir.Value, _: ir.Value, __: ir.Value) -> ir.Value:
         stated = {"frac_bits": 12, "ring_bits": ring}
-        return b(ops.Function, x, **stated, **named, form=carried(series))
+        return b(ops.Function, x, **stated, **RSQRT, form=carried(series))
 
     form = function_form(attributes_of(after(program(body)).operations[-1])["form"])
     assert isinstance(form, FourierSeries)

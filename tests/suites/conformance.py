@@ -13,11 +13,13 @@ from veilgraph.ir.meaning import integers
 from veilgraph.ir.meaning.integers import Windows
 from veilgraph.ir.meaning.party import DrawSource, evaluate, uniform_draws
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.columns import nodes_of
 from veilgraph.ir.party.node import Draw, Shape
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import Type, words
 from veilgraph.passes.party.expand_protocols import Expanded, LayerNote
+from veilgraph.passes.party.prune import prune
 from veilgraph.targets.blocks.linear import additive
 from veilgraph.targets.parties import Form, Member, Operation, Sharing
 from veilgraph.targets.suite import Suite
@@ -145,11 +147,12 @@ class Trace:
     def run(
         self, inputs: Mapping[str, Integers], draws: DrawSource | None = None, party: int = 0
     ) -> Integers:
-        """The oracle's output y, as signed integers."""
+        """The oracle's output y, as signed integers, by the nodes alone that an output needs."""
         sources = {name: value.view(np.uint64) for name, value in inputs.items()}
         draws = draws or uniform_draws(np.random.default_rng(1))
-        done = evaluate(self.program, sources, draws, self.expanded.constants)
-        bits = next(n.type.bits for n in self.program.nodes if n.op is ops.OUTPUT)
+        needed = prune(self.expanded)
+        done = evaluate(needed.program, sources, draws, needed.constants)
+        bits = next(nodes_of(needed.program.nodes, ops.OUTPUT)).type.bits
         return integers.center(done.outputs[party, "y"].view(np.int64), bits)
 
 

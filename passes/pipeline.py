@@ -430,12 +430,10 @@ def _batch_rounds(program: Program) -> None:
 
 
 def _verify_masking(program: Program) -> None:
-    if program.options.is_joined:
-        return
     verify_own(program.schedule, program.target, revealed(program))
 
 
-def _count_questions(program: Program) -> None:
+def count_questions(program: Program) -> None:
     """Of receivers of numbers who do not have the weights."""
     target, forms, secret = program.target, program.options.reveal_as, program.secret
     numbers = [name for name in revealed(program) if name not in forms or not forms[name].decides]
@@ -444,7 +442,7 @@ def _count_questions(program: Program) -> None:
         for party, who in enumerate(target.everyone)
         if who != target.weights_owner
     }
-    count = CountQuestions(program.ranges, program.expanded, program.schedule)
+    count = CountQuestions(program.ranges, program.expanded, program.schedule, program.entry)
     is_hidden = target.weights_owner != PUBLIC and len(target.everyone) > 1
     asking = {who: (party, names) for who, (party, names) in received.items() if names}
     program.questions = count.run(secret, asking) if is_hidden else []
@@ -464,9 +462,12 @@ def check(program: Program) -> None:
 
 
 # What every program of the secret level goes through, whoever made it.
+CHOSEN: Stage = (
+    "choose_protocols", "of an op's protocols the cheapest on the network, or what a user named",
+    _choose_protocols,
+)  # fmt: skip
+# What entries of one plan go through together (passes/party/join_entries.py).
 TO_PARTIES: tuple[Stage, ...] = (
-    ("choose_protocols", "of an op's protocols the cheapest on the network, or what a user named",
-     _choose_protocols),
     # party: messages, draws, local computation
     ("expand_protocols", "each op becomes its protocol in the suite; what nothing needs goes",
      _expand),
@@ -514,7 +515,10 @@ PIPELINE: tuple[Stage, ...] = (
      _choose_approximations),
     ("keep_decisions", "what a class is made of was there to be measured, and stays secret",
      _keep_decisions),
+    CHOSEN,
     *TO_PARTIES,
     ("count_questions", "whoever receives numbers may fit weights to how they were rounded",
-     _count_questions),
+     count_questions),
 )  # fmt: skip
+# Of a program that is joined with others.
+JOINED = PIPELINE[: PIPELINE.index(CHOSEN) + 1]

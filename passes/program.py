@@ -145,6 +145,7 @@ class Program:
     ranges: Ranges = field(init=False)
     secret: SecretProgram = field(init=False)
     choices: Choices = field(init=False)
+    entry: int = field(default=0, kw_only=True)  # of `expanded` and `schedule`
     expanded: Expanded = field(init=False)
     schedule: Schedule = field(init=False)
     questions: list[Questions] = field(init=False)

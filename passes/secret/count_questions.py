@@ -24,6 +24,8 @@ from torch_mlir import ir
 
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.party import ops as party_ops
+from veilgraph.ir.party.node import Node
+from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.ops import SecretOp
 from veilgraph.ir.secret.program import SecretProgram
@@ -84,11 +86,13 @@ class CountQuestions:
         ranges: with what noise on each value does.
         schedule: of the party level: a party knows the threshold of a layer where it shifts what
             was opened, or its mask.
+        entry: the program's number, where the schedule is that of several.
     """
 
     ranges: Ranges
     expanded: Expanded
     schedule: Schedule
+    entry: int = 0
 
     def run(
         self, program: SecretProgram, receivers: Mapping[str, tuple[int, Sequence[str]]]
@@ -133,7 +137,7 @@ class CountQuestions:
         return {
             (self.expanded.notes[node.layer].name, node["bits"])
             for node in self.schedule.nodes_of(party_ops.SHR)
-            if node.party == party
+            if node.party == party and _is_of(node, self.entry)
         }
 
     def _of(self, name: str) -> Statistics:
@@ -151,6 +155,11 @@ class CountQuestions:
             return 0.0
         power = normal_power(sizes.get(name, 0.0))
         return ROUNDING * _unit(op) ** 2 / power / len(program.outputs)
+
+
+def _is_of(node: Node, entry: int) -> bool:
+    """Whether runs of this entry make a node, or read what setup makes."""
+    return node.entry == entry or node.phase == Phase.SETUP
 
 
 def _is_known(name: str, op: SecretOp, shifting: set[tuple[str, int]]) -> bool:

@@ -86,6 +86,16 @@ def test_a_step_compares_as_often_as_its_forward_pass() -> None:
     assert counts["perceptron"] == counts["logistic"] + 1
 
 
+def test_all_entries_become_protocols_once_and_together(tmp_path: Path) -> None:
+    plan, _ = veilgraph.compile_training(
+        logistic(), DATA, loss="cross_entropy", batch=BATCH, steps=2, dump_phases=tmp_path
+    )
+    (only,) = tmp_path.glob("*.party")
+    assert only.name.endswith("-join_entries.party")
+    assert only.read_text() == plan.ir["party"]
+    assert max(tmp_path.iterdir()) == only
+
+
 def test_a_bit_is_made_in_the_ring_that_reads_it() -> None:
     plan, _ = trained("perceptron", "rep3", told=False)
     text = plan.ir["secret.step"]

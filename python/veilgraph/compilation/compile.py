@@ -5,7 +5,7 @@ Runs where the model's owner is: the weights are known here, and leave in a file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from veilgraph.compilation.choices import (
 from veilgraph.compilation.entries import (
     emit_entries,
     import_entries,
+    joined,
     names_of,
     require_entries,
     tensors_of,
@@ -43,7 +44,7 @@ from veilgraph.ir.graph.table_options import Categories, TableOptions, Trees
 from veilgraph.ir.party.text import print_program
 from veilgraph.ir.plan.tables import ONLY_ENTRY
 from veilgraph.passes.collection import paused_collection
-from veilgraph.passes.pipeline import PIPELINE, Stage, check
+from veilgraph.passes.pipeline import JOINED, PIPELINE, Stage, check, count_questions
 from veilgraph.passes.plan.emit_plan import emit_plan, exact_ranges
 from veilgraph.passes.program import Level, Options, Program
 from veilgraph.plans import Plan
@@ -238,13 +239,13 @@ def compile(
     with fits_kept_in(None if cache is None else Path(cache)):
         for program in programs:
             lower_program(program, steps, dump)
-    steps.begin("emit_plan")
     if len(programs) == 1:
-        made = _emitted(programs[0])
+        steps.begin("emit_plan")
+        plan, weights = _emitted(programs[0])
     else:
-        made = emit_entries(list(graphs), programs, [manifest_of(each) for each in programs])
+        entries = dict(zip(graphs, programs, strict=True))
+        plan, weights = lower_joined(entries, graphs, steps, dump)
     steps.end()
-    plan, weights = made
     named = ", ".join(filter(None, map(model_name, models.values())))
     return replace(plan, model_name=named), weights
 
@@ -257,21 +258,47 @@ def steps_of(
     Args:
         others: passes of programs that take fewer.
     """
-    names = [first, *(name for name, _, _ in PIPELINE * programs), *others, "emit_plan"]
-    return Steps(names, progress)
+    passes = PIPELINE if programs == 1 else JOINED * programs
+    together = ["emit_plan"] if programs == 1 else ["join_entries", "emit_plan"]
+    return Steps([first, *(name for name, _, _ in passes), *others, *together], progress)
 
 
 @paused_collection()
 def lower_program(
-    program: Program, steps: Steps, dump: Dump, passes: Sequence[Stage] = PIPELINE
+    program: Program, steps: Steps, dump: Dump, passes: Sequence[Stage] | None = None
 ) -> None:
-    """Takes a program through all passes, or those given, down to the party level."""
+    """Takes a program through all passes, or those given: down to the party level, or to where it
+    is joined with others.
+    """
     program.watch = steps
-    for name, _, run in passes:
+    for name, _, run in passes or (JOINED if program.options.is_joined else PIPELINE):
         steps.begin(name)
         run(program)
         dump.write(name, program)
         check(program)
+
+
+@paused_collection()
+def lower_joined(
+    programs: Mapping[str, Program],
+    asked: Iterable[str],
+    steps: Steps,
+    dump: Dump,
+    leader: int | None = None,
+) -> tuple[Plan, Weights]:
+    """The plan of several programs, by their entries' names, and the weights of all.
+
+    Args:
+        asked: the entries of which equal questions are counted.
+        leader: as for `join_entries`.
+    """
+    steps.begin("join_entries")
+    common = joined(programs, leader)
+    dump.write("join_entries", next(iter(programs.values())))
+    for name in asked:
+        count_questions(programs[name])
+    steps.begin("emit_plan")
+    return emit_entries(programs, common, leader)
 
 
 @paused_collection()

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from veilgraph.compilation.manifests import manifest_of
 from veilgraph.compilation.models import Model, import_model
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.graph.table_options import AS_USUAL, TableOptions
+from veilgraph.ir.party.legality import check_party
 from veilgraph.ir.party.text import print_program
 from veilgraph.ir.plan.checks import MOST_ENTRIES
 from veilgraph.ir.plan.given import PLAIN
@@ -33,7 +35,7 @@ from veilgraph.passes.party.expand_protocols import (
 )
 from veilgraph.passes.party.join_entries import join_entries, states_of
 from veilgraph.passes.plan.emit_plan import emit_plan, exact_ranges
-from veilgraph.passes.program import Program, Protection
+from veilgraph.passes.program import Level, Program, Protection
 from veilgraph.plans import Plan
 from veilgraph.targets.target import Target
 
@@ -96,34 +98,50 @@ def names_of(graphs: Mapping[str, Graph]) -> tuple[list[str], list[str]]:
     return list(inputs), list(outputs)
 
 
-def emit_entries(
-    names: Sequence[str],
-    programs: Sequence[Program],
-    manifests: Sequence[Manifest],
-    leader: int | None = None,
-) -> tuple[Plan, Weights]:
-    """The plan of several programs, and the weights of all; `leader` as for `join_entries`."""
-    first = programs[0]
-    entries = [
-        Entry(name, program.secret, program.options.states, program.choices)
-        for name, program in zip(names, programs, strict=True)
-    ]
+def joined(programs: Mapping[str, Program], leader: int | None = None) -> Common:
+    """Takes programs, by their entries' names, down to the party level, where they are one.
+
+    Raises:
+        UsageError, MaskingError: as `join_entries`, for `leader` too.
+    """
+    first = next(iter(programs.values()))
     fixed_roles = first.options.protection is Protection.ROLES
-    common, schedule = join_entries(entries, first.target, fixed_roles, leader, first.round_bytes)
+    common, schedule = join_entries(
+        _entries(programs), first.target, fixed_roles, leader, first.round_bytes
+    )
+    check_party(common.expanded.program)
+    for number, program in enumerate(programs.values()):
+        program.entry, program.level = number, Level.SCHEDULED
+        program.expanded, program.schedule = common.expanded, schedule
+    return common
+
+
+def _entries(programs: Mapping[str, Program]) -> list[Entry]:
+    return [
+        Entry(name, program.secret, program.options.states, program.choices)
+        for name, program in programs.items()
+    ]
+
+
+def emit_entries(
+    programs: Mapping[str, Program], common: Common, leader: int | None = None
+) -> tuple[Plan, Weights]:
+    """The plan of programs that are joined, and the weights of all."""
+    entries, every = _entries(programs), list(programs.values())
     texts = {
         f"{level}.{name}": text
-        for name, program in zip(names, programs, strict=True)
+        for name, program in programs.items()
         for level, text in (("graph", program.graph.text()), ("secret", program.secret.text()))
     }
     values = _all_weights(entries, common)
     plan = emit_plan(
         common.expanded,
-        schedule,
-        _manifest(names, manifests, common),
-        list(_tensors(entries, common, programs, leader)),
+        every[0].schedule,
+        _manifest(list(programs), [manifest_of(program) for program in every], common),
+        list(_tensors(entries, common, every, leader)),
         {**texts, "party": print_program(common.expanded.program)},
     )
-    magnitudes = tuple(m for program in programs for m in program.ranges.magnitudes)
+    magnitudes = tuple(m for program in every for m in program.ranges.magnitudes)
     plan = replace(plan, ranges=exact_ranges(common.expanded), magnitudes=magnitudes)
     return Plan.of(plan), values
 

@@ -159,10 +159,11 @@ def disclosures(program: Program) -> Iterator[Disclosure]:
             everyone,
             "its coefficients, bounds and thresholds follow from its operand's range and margin",
         )
-    nodes = program.expanded.program.nodes
-    if any(nodes_of(nodes, POINT_WORDS)):
+    made = nodes_of(program.expanded.program.nodes, POINT_WORDS, COMPARE_WORDS)
+    has = {node.op for node in made if node.entry == program.entry}
+    if POINT_WORDS in has:
         yield Disclosure(POINTS, "parties that hold one-hot rows", POINT_ASSUMPTION)
-    if any(nodes_of(nodes, COMPARE_WORDS)):
+    if COMPARE_WORDS in has:
         yield Disclosure(COMPARISON_TREES, "parties that compare by trees", TREE_ASSUMPTION)
     rankings = tuple(scope(name, form) for name, form in forms.items())
     for op in program.graph.operations:

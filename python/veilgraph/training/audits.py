@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from veilgraph.passes.graph.training.programs import Training
-from veilgraph.passes.pipeline import TO_PARTIES, Stage
+from veilgraph.passes.pipeline import CHOSEN, Stage
 from veilgraph.passes.program import Level, Options, Program
 from veilgraph.passes.ranges.calibrate import assume
 from veilgraph.passes.secret.audit_states import audit_states, bound_of
 
 SAID = "states as they are kept, compared with powers of two"
-AUDIT_PASSES = ("audit_states", *(name for name, _, _ in TO_PARTIES))
+AUDIT_PASSES = ("audit_states", CHOSEN[0])
 
 
 def audit_of(step: Program, training: Training, options: Options) -> tuple[Program, list[Stage]]:
@@ -32,4 +32,4 @@ def audit_of(step: Program, training: Training, options: Options) -> tuple[Progr
         program.level = Level.SECRET
 
     reason = "nothing else tells that what nobody sees left its ring"
-    return program, [(AUDIT_PASSES[0], reason, audit), *TO_PARTIES]
+    return program, [(AUDIT_PASSES[0], reason, audit), CHOSEN]

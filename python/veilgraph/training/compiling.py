@@ -19,11 +19,10 @@ from veilgraph.compilation.compile import (
     Dump,
     Progress,
     Weights,
+    lower_joined,
     lower_program,
     steps_of,
 )
-from veilgraph.compilation.entries import emit_entries
-from veilgraph.compilation.manifests import manifest_of
 from veilgraph.compilation.models import (
     Model,
     import_model,
@@ -183,9 +182,7 @@ def compile_training(
     if audit:
         programs[AUDIT], passes = audit_of(programs[STEP], training, common)
         lower_program(programs[AUDIT], counter, dump, passes)
-    counter.begin("emit_plan")
-    manifests = [manifest_of(program) for program in programs.values()]
-    plan, weights = emit_entries(list(programs), list(programs.values()), manifests, leader=0)
+    plan, weights = lower_joined(programs, graphs, counter, dump, leader=0)
     counter.end()
     return _stating(plan, training, model, added), weights
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.passes.graph.training.programs import Training
-from veilgraph.passes.pipeline import TO_PARTIES, Stage
+from veilgraph.passes.pipeline import CHOSEN, Stage
 from veilgraph.passes.program import Level, Options, Program
 from veilgraph.passes.ranges.calibrate import assume
 
 SAID = "rows as a step reads them"
-SHARE_PASSES = ("share_rows", *(name for name, _, _ in TO_PARTIES))
+SHARE_PASSES = ("share_rows", CHOSEN[0])
 
 
 def shares_of(step: Program, training: Training, options: Options) -> tuple[Program, list[Stage]]:
@@ -37,4 +37,4 @@ def shares_of(step: Program, training: Training, options: Options) -> tuple[Prog
         program.level = Level.SECRET
 
     reason = "steps find rows as all parties keep them"
-    return program, [(SHARE_PASSES[0], reason, share), *TO_PARTIES]
+    return program, [(SHARE_PASSES[0], reason, share), CHOSEN]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 from models import model
@@ -102,7 +104,9 @@ def test_a_figure_says_little_by_itself() -> None:
     assert str(Questions("alice", "relu")).endswith("equal questions tell alice a weight")
 
 
-def told(network: ModelProto | None = None, **options: object) -> list[str]:
+def told(
+    network: ModelProto | Mapping[str, ModelProto] | None = None, **options: object
+) -> list[str]:
     plan, _ = compile(network or perceptron(3), **options)  # type: ignore[arg-type]
     return [d.why for d in plan.manifest.disclosures if d.what in QUESTIONS]
 
@@ -194,6 +198,21 @@ def linear() -> ModelProto:
 def test_a_linear_model_has_no_threshold_to_know() -> None:
     x = np.random.default_rng(5).normal(size=(4, 2, 3)).astype(np.float32)
     assert told(linear(), calibrate={"x": x}) == [str(Questions("alice"))]
+
+
+def test_entries_are_counted_each_though_they_are_one_program() -> None:
+    """Two layers have one name, and are rounded otherwise."""
+    weights = {"w": np.full((3, 40), 0.37, np.float32), "v": np.full((40, 2), 0.61, np.float32)}
+    nodes = [
+        helper.make_node("Gemm", ["u", "w"], ["h"], "relu"),
+        helper.make_node("Gemm", ["h", "v"], ["z"], "fc"),
+    ]
+    short = model(nodes, {"u": (2, 3)}, ["z"], weights)
+    u = {"u": np.random.default_rng(5).normal(size=(2, 2, 3)).astype(np.float32)}
+    apart = [*told(calibrate=samples(), roles="rotated"), *told(short, calibrate=u)]
+    models = {"long": perceptron(3), "short": short}
+    assert told(models, calibrate={**samples(), **u}, roles="rotated") == [*dict.fromkeys(apart)]
+    assert len(set(apart)) > 1
 
 
 def branches() -> ModelProto:

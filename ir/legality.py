@@ -93,8 +93,9 @@ def _windows(op: SecretOp) -> Iterable[str]:
         return
     named, ring_bits = attributes_of(op), Tensor.of(op.operation.operands[0]).encoding.ring_bits
     window, dropped = named["window_bits"], named["dropped_bits"]
-    # A step alone may look at all of a ring: others go on computing in it with what they found.
-    widest = ring_bits if isinstance(op, secret_ops.Step) else ring_bits - 1
+    # These may look at all of a ring: others go on computing in it with what they found.
+    is_apart = isinstance(op, secret_ops.Step | secret_ops.ClippedFunction)
+    widest = ring_bits if is_apart else ring_bits - 1
     if not 0 <= dropped < window - 1 or window > widest:
         yield f"a window of {window} bits, {dropped} dropped, isn't one in a ring of {ring_bits}"
     if isinstance(op, secret_ops.TruncateRelu) and dropped > named["bits"]:

@@ -325,9 +325,11 @@ class ClippedFunction(Function, name="clipped_function"):
     """f of each element from `edge` on; of what is below it the result is `beyond`.
 
     `edge` is an integer of the operand, `beyond` one of the result. The form is a Fourier series
-    without a slope. What is compared is the operand less the edge.
+    without a slope. What is compared is the operand less the edge: no larger than `reach`, whatever
+    the operand's range says, as the form holds beyond that.
     """
 
+    reach: Real
     edge: I64
     beyond: I64
     window_bits: I64

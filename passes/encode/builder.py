@@ -77,6 +77,7 @@ def clipped_function(
     frac_bits: int,
     edge: int,
     beyond: int,
+    reach: float,
     dropped_bits: int,
 ) -> ir.Value | None:
     """The same where x is at least `edge`, an integer of x; else `beyond`, one of the result.
@@ -84,6 +85,7 @@ def clipped_function(
     None where the form has a line of the operand itself, or cannot make these fraction bits.
 
     Args:
+        reach: the largest that x less the edge can be, or less zero.
         dropped_bits: of what is compared.
     """
     form = fitted.form
@@ -91,7 +93,7 @@ def clipped_function(
     if not is_series or not 0 < form.frac_bits - frac_bits <= form.sum_bits - 2:
         return None
     window = {"window_bits": ring_of(x) - 1, "dropped_bits": dropped_bits}
-    named = fitted.attributes() | window | {"edge": edge, "beyond": beyond}
+    named = fitted.attributes() | window | {"edge": edge, "beyond": beyond, "reach": reach}
     return step(secret_ops.ClippedFunction, [x], declared, frac_bits, **named)
 
 

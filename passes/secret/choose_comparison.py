@@ -56,13 +56,12 @@ def _compared(op: SecretOp, operands: list[RealRange], margin: float) -> tuple[f
     """The real numbers whose sign is taken; None where nothing is known."""
     if any(declared.source is RangeSource.ASSUMED for declared in operands):
         return None
+    if op.facts.compares is Compares.EDGE:
+        reach: float = attributes_of(op)["reach"]
+        return -reach, reach
     low, high = operands[0].widened(margin)
     if op.facts.compares is Compares.SIGN:
         return low, high
-    if op.facts.compares is Compares.EDGE:
-        bits = Tensor.of(op.operation.operands[0]).encoding.frac_bits
-        edge = math.ldexp(attributes_of(op)["edge"], -bits)
-        return low - edge, high - edge
     other_low, other_high = operands[-1].widened(margin)
     return low - other_high, high - other_low
 

@@ -35,6 +35,8 @@ from veilgraph.ir.secret.types import RealRange, Tensor, ring_of
 from veilgraph.passes.secret.function_protocols import form_of
 from veilgraph.passes.secret.reductions import reduced
 
+PRODUCTS = (secret_ops.Mul, secret_ops.Matmul, secret_ops.Conv)
+
 MADE = (
     secret_ops.Truncate,
     secret_ops.Lift,
@@ -142,21 +144,28 @@ def _before_reduction(
 ) -> ir.Value | None:
     """A number in a ring of `bits`, for nothing; None where it has to be lifted.
 
-    It is the same for all that a lift may be asked for: numbers that fit the narrower ring.
+    It is the same for all that a lift may be asked for: numbers that fit the narrower ring. A
+    product of secrets is made once, and not in two rings.
     """
-    made = defining(value)
-    if isinstance(made, secret_ops.Reduce):
-        (source,) = made.operation.operands
-        return reductions.of(source, bits, reader) if ring_of(source) >= bits else None
-    if made is None or not made.facts.keeps_ring:
-        return None
-    wide = []
-    for operand in made.operation.operands:
-        found = _before_reduction(operand, bits, reader, reductions)
-        if found is None:
+    found: dict[ir.Value, ir.Value | None] = {}
+
+    def wide(each: ir.Value) -> ir.Value | None:
+        if each not in found:
+            found[each] = of(each)
+        return found[each]
+
+    def of(each: ir.Value) -> ir.Value | None:
+        made = defining(each)
+        if isinstance(made, secret_ops.Reduce):
+            (source,) = made.operation.operands
+            return reductions.of(source, bits, reader) if ring_of(source) >= bits else None
+        if made is None or not made.facts.keeps_ring or isinstance(made, PRODUCTS):
             return None
-        wide.append(found)
-    return reductions.again(made, wide, reader)
+        operands = [wide(operand) for operand in made.operation.operands]
+        known = [operand for operand in operands if operand is not None]
+        return reductions.again(made, known, reader) if len(known) == len(operands) else None
+
+    return wide(value)
 
 
 def _narrow(op: SecretOp, bits: int, reductions: _Reductions) -> None:

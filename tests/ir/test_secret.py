@@ -95,7 +95,7 @@ CASES: list[
     (
         secret_ops.ClippedFunction,
         [(3,)],
-        REAL | WINDOW | {"form": carried(SERIES), "edge": 5, "beyond": 7},
+        REAL | WINDOW | {"form": carried(SERIES), "edge": 5, "beyond": 7, "reach": 2.0},
         Stated(frac_bits=18, ring_bits=40),
         (3,),
         18,

@@ -220,7 +220,7 @@ class FunctionCall:
         low, high = clip
         if math.isfinite(low) and not math.isfinite(high):
             edge, dropped_bits = self._integer(low), self._dropped_bits(low)
-            ends = edge, self._at(low), dropped_bits
+            ends = edge, self._at(low), self._moved(low).bound, dropped_bits
             y = clipped_function(x, fitted, declared, self.out_bits, *ends)
             if y is not None:
                 return y

@@ -278,7 +278,7 @@ def of_functions(size: int) -> SecretProgram:
     with made.at("y"):
         y = ops.Mul.build(*made.block.arguments, range=ANY)
         y = ops.ClippedFunction.build(
-            y, range=ANY, stated=stated, form=carried(series), edge=1 << 20, beyond=3,
+            y, range=ANY, stated=stated, form=carried(series), edge=1 << 20, beyond=3, reach=4.0,
             **named, **window,
         )  # fmt: skip
         y = ops.Mul.build(y, y, range=ANY)

@@ -260,6 +260,36 @@ def test_what_was_reduced_too_much_for_its_truncation(bits: int, read: int) -> N
     np.testing.assert_array_equal(*found)
 
 
+def test_a_product_of_what_was_reduced_is_made_once() -> None:
+    """In a wider ring beside its own it would be sent twice: what it makes is lifted."""
+
+    def body(b: Build, x: ir.Value, _: ir.Value) -> ir.Value:
+        wide = b(ops.Truncate, x, bits=12, ring_bits=RING + 8)
+        narrow = b(ops.Reduce, wide, ring_bits=RING)
+        squares = b(ops.Mul, narrow, narrow, within=RealRange(-16, 16, X))
+        return b(ops.Lift, squares, ring_bits=RING + 8, within=RealRange(-16, 16, X))
+
+    after = program(body)
+    NarrowRings().run(after)
+    assert sum(isinstance(op, ops.Mul) for op in after.operations) == 1
+    assert sum(isinstance(op, ops.Lift) for op in after.operations) == 1
+
+
+def test_sums_of_sums_are_looked_at_once() -> None:
+    """Each doubles the paths to what was reduced: 2^40 of them."""
+
+    def body(b: Build, x: ir.Value, _: ir.Value) -> ir.Value:
+        wide = b(ops.Truncate, x, bits=12, ring_bits=RING + 8)
+        total = b(ops.Reduce, wide, ring_bits=RING)
+        for _ in range(40):
+            total = b(ops.Add, total, total)
+        return b(ops.Lift, total, ring_bits=RING + 8)
+
+    after = program(body)
+    NarrowRings().run(after)
+    assert not any(isinstance(op, ops.Lift) for op in after.operations)
+
+
 def test_what_only_is_assumed_stays() -> None:
     known = RealRange.assumed(Encoding(RING, 24))
     window = {"window_bits": RING - 1, "dropped_bits": 0}

@@ -180,6 +180,26 @@ def test_what_is_proven_is_not_compared_with_an_end(high: float, thresholds: int
     assert counts[1] > counts[0]
 
 
+@pytest.mark.parametrize("suite", ["rep3", "additive"])
+def test_what_leaves_its_range_is_not_taken_for_what_is_below_it(suite: str) -> None:
+    """A clipped function compares as far as its form holds: four times as far as samples went."""
+    node = helper.make_node
+    nodes = [
+        node("Mul", ["x", "x"], ["q"], name="square"),
+        node("Mul", ["q", "two"], ["d"], name="twice"),
+        node("Sub", ["d", "less"], ["s"], name="less"),
+        node("Reciprocal", ["s"], ["y"], name="inverse"),
+    ]
+    proto = model(nodes, {"x": (8,)}, ["y"], {"two": np.float32([2]), "less": np.float32([1.2])})
+    seen = np.linspace(0.9, 1.15, 24, dtype=np.float32).reshape(3, 8)
+    dealer = "dave" if suite == "additive" else None
+    plan, weights = veilgraph.compile(proto, calibrate={"x": seen}, suite=suite, dealer=dealer)
+    assert "secret.clipped_function" in plan.ir["secret"]
+    x = np.linspace(0.95, 1.95, 8, dtype=np.float32)
+    found = simulate(plan, weights, {"x": x}).outputs["y"]
+    np.testing.assert_allclose(found, run_onnx(proto, {"x": x})["y"], atol=0.02)
+
+
 def test_around_zero_there_is_no_approximation() -> None:
     x = np.linspace(-1, 1, SIZE).astype(np.float32)
     proto = model([helper.make_node("Reciprocal", ["x"], ["y"], name="node")], {"x": (SIZE,)}, "y")

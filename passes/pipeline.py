@@ -9,33 +9,25 @@ lowers the last stage's schedule (passes/plan/lower.py), and `emit_plan` makes t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from math import sqrt
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
-from veilgraph.ir.errors import AccuracyError
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.legality import check_graph, check_secret
 from veilgraph.ir.party.legality import check_party
 from veilgraph.ir.plan.tables import PUBLIC, divided
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import RangeSource, RealRange
-from veilgraph.passes.encode.encode_fixed_point import (
-    FINE,
-    MAX_ERROR,
-    TARGET_SHARE,
-    UNUSABLE,
-    EncodeFixedPoint,
-)
+from veilgraph.passes.encode.aim import TARGET_SHARE
+from veilgraph.passes.encode.encode_fixed_point import FINE, MAX_ERROR, EncodeFixedPoint
 from veilgraph.passes.encode.functions.choose_approximations import (
     COARSE_UNITS,
     ChooseApproximations,
     Price,
 )
-from veilgraph.passes.encode.verify_accuracy import Measured, VerifyAccuracy, missed
 from veilgraph.passes.graph.approximate import Approximate
 from veilgraph.passes.graph.bound_masks import BoundMasks
 from veilgraph.passes.graph.drop_clips import DropClips
@@ -49,11 +41,12 @@ from veilgraph.passes.graph.recognize_activations import RecognizeActivations
 from veilgraph.passes.graph.reveal_as import RevealAs, before, scope
 from veilgraph.passes.graph.scale_columns import ScaleColumns
 from veilgraph.passes.graph.share_comparisons import ShareComparisons
+from veilgraph.passes.graph.training.copy_weights import CopyWeights
 from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.party.expand_protocols import expand_protocols, is_revealed
 from veilgraph.passes.party.prune import prune
 from veilgraph.passes.party.verify_masking import verify_own
-from veilgraph.passes.program import Level, Options, Program, Protection, Samples
+from veilgraph.passes.program import Level, Program, Protection
 from veilgraph.passes.ranges.calibrate import assume, calibrate, mean_sizes
 from veilgraph.passes.secret.choose_comparison import ChooseComparison
 from veilgraph.passes.secret.count_questions import CountQuestions
@@ -66,13 +59,7 @@ from veilgraph.passes.secret.merge_truncations import MergeTruncations
 from veilgraph.passes.secret.narrow_rings import NarrowRings
 from veilgraph.passes.secret.protocols.choose_protocols import ChooseProtocols
 from veilgraph.passes.secret.round_outputs import UNKNOWN_BITS, RoundOutputs, enough_bits
-
-LARGEST_CUT = 0.7  # of the target, where the samples say that it was too high
-MOST_CUTS = 4  # before what is predicted is trusted no more
-ON_TARGET = 2  # times less than is aimed at may be predicted: widths are coarse
-LEAST_TARGET_SHARE = 2.0**-30  # more than any ring can do
-TOO_EXACT = 2 / 3  # of the error allowed, and less: there may be something cheaper
-
+from veilgraph.passes.trials import Trials, verifying
 
 Stage = tuple[str, str, Callable[[Program], None]]
 
@@ -97,20 +84,6 @@ def _drop_clips(program: Program) -> None:
 def _reveal_as(program: Program) -> None:
     if program.options.reveal_as:
         program.graph = RevealAs(program.options.reveal_as).run(program.graph)
-
-
-def _measured(program: Program) -> list[Mapping[str, npt.NDArray[np.float32]]]:
-    """The outputs that samples are judged by: a decision is right or wrong, and has no error.
-
-    Where states are updated it is their updates: the states themselves hardly change in a run.
-    """
-    options = program.options
-    decisions = {name for name, form in options.reveal_as.items() if form.decides}
-    updates = {*options.updates.values()}
-    return [
-        {n: x for n, x in outputs.items() if n not in decisions and (n in updates or not updates)}
-        for outputs in program.ranges.outputs
-    ]
 
 
 def _hidden(program: Program) -> set[str]:
@@ -142,6 +115,11 @@ def _scale_columns(program: Program) -> None:
         n: divided(x, exponents.get(n, ())).astype(np.float32) for n, x in options.samples.items()
     }
     program.options = replace(options, samples=samples)
+
+
+def _copy_weights(program: Program) -> None:
+    if program.options.updates:
+        program.graph = CopyWeights().run(program.graph)
 
 
 def _infer_visibility(program: Program) -> None:
@@ -177,7 +155,7 @@ def _encoding(program: Program) -> EncodeFixedPoint:
         ring_bits=options.ring_bits,
         frac_bits=options.frac_bits,
         max_error=options.max_error,
-        target_share=program.target_share,
+        aim=program.aim,
         spare=program.misses,
         target=program.target,
         trusts_ranges=options.trusts_ranges,
@@ -222,6 +200,8 @@ def _round_outputs(program: Program, secret: SecretProgram) -> SecretProgram:
         met = MAX_ERROR if options.ring_bits is None else max(FINE, secret.predicted_error)
         sizes = mean_sizes(program.ranges.outputs)
         allowed = options.max_error or met
+        if options.updates:  # what a step may be off by says nothing of the loss that it tells
+            allowed = min(allowed, MAX_ERROR)
         bits = {n: enough_bits(sizes[n], allowed) for n in revealed if n in sizes}
     return RoundOutputs(bits).run(secret)
 
@@ -288,98 +268,14 @@ def revealed(program: Program) -> list[str]:
     return [name for name in program.secret.outputs if is_revealed(name, states, target)]
 
 
-def _verifying(program: Program, given: Samples) -> VerifyAccuracy:
-    outputs = _measured(program)
-    samples = [{name: x[i] for name, x in given.items()} for i in range(len(outputs))]
-    return VerifyAccuracy(
-        samples,
-        outputs,
-        min(map(len, given.values()), default=0),
-        program.products,
-        program.watch.at,
-        program.ranges.least_sizes,
-    )
+def _encode_again(program: Program) -> SecretProgram:
+    return _encoded(program, _encoding(program))
 
 
 def _verify_accuracy(program: Program) -> None:
-    """Encodes again as long as the samples say that it was not exact enough; the best is taken.
-
-    Widths are coarse, and a trial may be far more exact than was asked. A step of training runs a
-    thousand times: there one between the last two is worth its time.
-    """
-    options = program.options
-    if options.samples is None:
-        return
-    verify = _verifying(program, options.samples)
-    chosen = options.ring_bits is None and options.frac_bits is None
-    allowed = options.max_error or (MAX_ERROR if chosen else UNUSABLE)
-    best = found = missed_by = verify.measure(program.secret)
-    while found.error > allowed and options.frac_bits is None and program.misses <= MOST_CUTS:
-        _tell_trial(program, found, allowed)
-        missed_by = found
-        _encode_finer(program, found, allowed)
-        found = verify.measure(program.secret)
-        best = min(best, found, key=lambda measured: measured.error)
-    is_finer = 0 < found.program.predicted_error < missed_by.program.predicted_error
-    if options.updates and is_finer and found.error < TOO_EXACT * allowed:
-        best = _between(program, verify, missed_by, found, allowed)
-    if best.error > (options.max_error or UNUSABLE):
-        raise missed(best, allowed, _given(options))
-    program.secret = verify.told(best, allowed)
-
-
-def _between(
-    program: Program, verify: VerifyAccuracy, missed_by: Measured, found: Measured, allowed: float
-) -> Measured:
-    """What is predicted to be off by more than one trial and less than the other, if it is exact
-    enough and costs less; else the one that was `found`.
-    """
-    last = program.target_share
-    ratio = missed_by.program.predicted_error / found.program.predicted_error
-    program.target_share = last * sqrt(ratio)
-    program.watch.at("a trial between the last two")
-    try:
-        program.secret = _encoded(program, _encoding(program))
-    except AccuracyError:
-        program.target_share = last
-        return found
-    between = verify.measure(program.secret)
-    prices = (Price.of(each.program, program.target) for each in (between, found))
-    if between.error <= allowed and next(prices) < next(prices):
-        return between
-    program.target_share = last
-    return found
-
-
-def _tell_trial(program: Program, found: Measured, allowed: float) -> None:
-    number = program.misses + 1
-    program.watch.tried(
-        f"trial {number} of at most {MOST_CUTS + 2} is off by {found.error:.3%}, and "
-        f"{allowed:.3%} is allowed"
-    )
-    program.watch.at(f"trial {number + 1}, encoding")
-
-
-def _given(options: Options) -> str:
-    """What the encoding could not choose."""
-    if options.frac_bits is not None:
-        return f"With {options.frac_bits} fraction bits for every value"
-    return f"In a ring of {options.ring_bits} bits" if options.ring_bits else ""
-
-
-def _encode_finer(program: Program, found: Measured, allowed: float) -> None:
-    """Encodes for as much less than was predicted as the samples ask for.
-
-    After a few tries derivatives have nothing to say about this program: then all of it is in one
-    ring, its bits shared evenly.
-    """
-    program.misses += 1
-    predicted = ON_TARGET * found.program.predicted_error / allowed
-    cut = min(LARGEST_CUT, TARGET_SHARE * allowed / found.error)
-    program.target_share = max(LEAST_TARGET_SHARE, min(program.target_share, predicted) * cut)
-    if program.misses > MOST_CUTS:
-        program.ranges = program.ranges.without_gains()
-    program.secret = _encoded(program, _encoding(program))
+    """Encodes again as long as the samples say that it was not exact enough; the best is taken."""
+    if program.options.samples is not None:
+        Trials(program, partial(_encode_again, program), program.options.samples).run()
 
 
 def _choose_approximations(program: Program) -> None:
@@ -394,7 +290,7 @@ def _choose_approximations(program: Program) -> None:
     program.watch.at("a trial with coarser functions")
     choose = ChooseApproximations(
         TARGET_SHARE * options.max_error,
-        _verifying(program, options.samples),
+        verifying(program, options.samples),
         lambda: _encoded(program, replace(encoding, fit_units=COARSE_UNITS)),
         lambda secret: Price.of(secret, program.target),
     )
@@ -504,6 +400,8 @@ PIPELINE: tuple[Stage, ...] = (
      _scale_columns),
     ("share_comparisons", "a backward pass reads the bit of a comparison that is there",
      _graph(lambda p: ShareComparisons().run(p.graph))),
+    ("copy_weights", "a weight that trains has bits for its steps, more than its layer needs",
+     _copy_weights),
     ("infer_visibility", "what is public needs no protocol", _infer_visibility),
     ("ranges", "scales and windows come from where values lie", _ranges),
     # secret: fixed-point ring maths

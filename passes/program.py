@@ -14,7 +14,7 @@ from veilgraph.ir.graph.table_options import AS_USUAL, TableOptions
 from veilgraph.ir.meaning.integers import NumpyProducts, Products
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import RealRange
-from veilgraph.passes.encode.encode_fixed_point import TARGET_SHARE
+from veilgraph.passes.encode.aim import Aim
 from veilgraph.passes.graph.drop_clips import DroppedClips
 from veilgraph.passes.graph.infer_visibility import Visibility
 from veilgraph.passes.graph.reveal_as import Form
@@ -134,7 +134,7 @@ class Program:
     options: Options
     graph: Graph
     level: Level = field(default=Level.GRAPH, kw_only=True)
-    target_share: float = TARGET_SHARE  # of the error allowed: the encoding predicts no more
+    aim: Aim = field(default_factory=Aim, kw_only=True)
     misses: int = 0  # how often the samples said that this was not enough
     dropped_clips: DroppedClips = field(default=DroppedClips(), kw_only=True)
     # By input: k of each column, whose numbers are given over 2^k (scale_columns).

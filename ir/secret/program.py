@@ -85,6 +85,7 @@ class SecretProgram:
         margin: values may be this many times larger than their range says before anything breaks.
         predicted_error: of the outputs, relative to their size, by derivatives; 0 where no samples
             tell.
+        mask_error: the part of it that comes of what leads to masks of derivatives.
         trusting: functions, by name, whose operands are trusted to stay where they were.
     """
 
@@ -93,6 +94,7 @@ class SecretProgram:
     encoding: str = ""
     margin: float = 1.0
     predicted_error: float = 0.0
+    mask_error: float = 0.0
     trusting: tuple[str, ...] = ()
 
     @staticmethod
@@ -103,6 +105,7 @@ class SecretProgram:
         encoding: str = "",
         margin: float = 1.0,
         predicted_error: float = 0.0,
+        mask_error: float = 0.0,
         trusting: tuple[str, ...] = (),
     ) -> SecretProgram:
         """A program without operations: build under `at(name)`, then call `finish`."""
@@ -113,7 +116,8 @@ class SecretProgram:
             function.add_entry_block([ir.Location.name(a.name) for a in arguments])
             entries = [argument.attributes() for argument in arguments]
             function.attributes["arg_attrs"] = ir.ArrayAttr.get(entries)
-        return SecretProgram(module, weights, encoding, margin, predicted_error, trusting)
+        predicted = predicted_error, mask_error
+        return SecretProgram(module, weights, encoding, margin, *predicted, trusting)
 
     @staticmethod
     def parse(

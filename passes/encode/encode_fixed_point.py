@@ -21,6 +21,7 @@ from veilgraph.ir.plan.tables import COMMON
 from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import Encoding, RealRange, Tensor
 from veilgraph.ir.types import MAX_RING_BITS
+from veilgraph.passes.encode.aim import Aim
 from veilgraph.passes.encode.functions.softmax import SoftmaxCall
 from veilgraph.passes.encode.rules import Encoder
 from veilgraph.passes.encode.scales.constraints import Budget
@@ -36,9 +37,6 @@ from veilgraph.targets.target import Target
 from veilgraph.targets.target import target as named_target
 
 MAX_ERROR = 5e-3  # under 0.5% classes agreed, or nearly all did (docs/encoding.md)
-TARGET_SHARE = (
-    0.75  # of the error allowed: measured errors were 0.70 to 1.29 times the predicted ones
-)
 AROUND_FUNCTIONS = -1  # widths beyond one ring for all, where derivatives choose
 TARGET_SHARE_AROUND_FUNCTIONS = (
     0.5  # of the target: held-out errors were up to 2.5 times the predicted ones
@@ -76,7 +74,7 @@ class EncodeFixedPoint:
         margin: values may be this many times larger than calibrated.
         max_error: mean error of the outputs, relative to their mean size, that is allowed; None
             allows MAX_ERROR where rings are chosen, and aims at FINE where one is given.
-        target_share: share of `max_error` that the prediction must stay within.
+        aim: the share of `max_error` that the prediction must stay within, and what counts more.
         spare: widths of 8 bits that values get in addition whose noise nothing predicts.
         target: whose protocols are paid for.
         trusts_ranges: functions hold on ranges with their margin, and no further.
@@ -92,7 +90,7 @@ class EncodeFixedPoint:
     frac_bits: int | None = None
     margin: float = 2.0
     max_error: float | None = None
-    target_share: float = TARGET_SHARE
+    aim: Aim = field(default_factory=Aim)
     spare: int = 0
     target: Target = field(default_factory=named_target)
     trusts_ranges: bool = False
@@ -119,7 +117,7 @@ class EncodeFixedPoint:
         narrow = replace(
             self,
             around_functions=AROUND_FUNCTIONS,
-            target_share=TARGET_SHARE_AROUND_FUNCTIONS * self.target_share,
+            aim=replace(self.aim, share=TARGET_SHARE_AROUND_FUNCTIONS * self.aim.share),
         )
         try:
             program = narrow._encoded(graph, visibility, ranges)
@@ -153,6 +151,7 @@ class EncodeFixedPoint:
             dict(graph.weights),
             margin=self.margin,
             predicted_error=scales.error,
+            mask_error=scales.mask_error,
         )
         guarded = {} if self.trusts_ranges else intervals
         fit = self.target.suite.fit
@@ -186,8 +185,8 @@ class EncodeFixedPoint:
     def goal(self) -> float:
         """The error that rings and scales are chosen for."""
         if self.max_error is not None:
-            return self.target_share * self.max_error
-        return FINE if self.ring_bits else self.target_share * MAX_ERROR
+            return self.aim.share * self.max_error
+        return FINE if self.ring_bits else self.aim.share * MAX_ERROR
 
     def _check_options(self) -> None:
         ring, frac = self.ring_bits, self.frac_bits
@@ -211,12 +210,15 @@ class EncodeFixedPoint:
     def _choose(self, graph: Graph, statistics: Mapping[ir.Value, Statistics]) -> Scales:
         """Rings and scales: as asked, or the least bytes that are exact enough."""
         known = _is_known(graph, statistics)
-        budget = Budget(self.margin, self.goal, self.frac_bits, self.trains, self.rates)
+        budget = Budget(
+            self.margin, self.goal, self.frac_bits, self.trains, self.rates, self.aim.mask_weight
+        )
         problem = ScaleProblem.of(graph, statistics, budget)
         scales = choose_scales(problem, self._trial(problem, known))
         for value in scales.infeasible:
             raise self._misfit(value, statistics[value], scales.rings.of(value))
-        if known and self.frac_bits is None and scales.error > UNUSABLE:
+        most = max(UNUSABLE, self.max_error or 0.0)
+        if known and self.frac_bits is None and scales.error > most:
             raise _too_coarse(scales)
         return scales
 

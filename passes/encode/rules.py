@@ -19,13 +19,15 @@ from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.ops import COUNTERPARTS, SecretOp, Stated
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import Encoding, RealRange, frac_bits_of, ring_of
+from veilgraph.passes.encode.builder import public
 from veilgraph.passes.encode.functions.calls import FunctionCall
 from veilgraph.passes.encode.functions.softmax import SoftmaxCall, Summed
 from veilgraph.passes.encode.integer_parts import INTEGER_PARTS
 from veilgraph.passes.encode.multiples import Multiples
 from veilgraph.passes.encode.scales.accumulators import index_given
+from veilgraph.passes.encode.scales.constraints import is_of_relu
 from veilgraph.passes.encode.scales.fraction_bits import Scales
-from veilgraph.passes.graph.public_factors import scaling
+from veilgraph.passes.graph.public_factors import Factor, scaling
 from veilgraph.passes.ranges.calibrate import Statistics
 from veilgraph.passes.ranges.value_ranges import ValueRange
 from veilgraph.targets.functions.function_block import Fitter
@@ -60,6 +62,7 @@ class Encoder:
         self._graph, self._program, self._value_ranges = graph, program, intervals
         self._fit, self._fit_units = fit, fit_units
         self._statistics, self._rings = statistics, scales.rings
+        self._scales = scales
         self._stored, self._most, self._signs = scales.stored, scales.wide, scales.signs
         given = zip(graph.block.arguments, program.block.arguments, strict=True)
         self._values: dict[ir.Value, ir.Value] = dict(given)
@@ -74,11 +77,19 @@ class Encoder:
             with self._program.at(name_of(op)):
                 result = op.operation.results[0]
                 operands = [self._operand(op, v) for v in op.operation.operands]
-                wide = self._rule(op)(op, operands)
+                wide = self._filled(result, self._rule(op)(op, operands))
                 home = self._home(op)
                 self._wide[result] = wide
                 self._values[result] = self._restated(wide, self._stored[result], result, home)
         return {name: self._values[value] for name, value in self._graph.outputs.items()}
+
+    def _filled(self, source: ir.Value, wide: ir.Value) -> ir.Value:
+        """What a real function takes, with all the bits that it has room for: shifted up."""
+        more = self._scales.filled(source) - frac_bits_of(wide)
+        if more <= 0:
+            return wide
+        named = {"factor": 1 << more}
+        return self._build(secret_ops.Scale, [wide], source, frac_bits_of(wide) + more, named)
 
     def _home(self, op: ir.OpView) -> int:
         """The ring that an op's result is kept in: of a bit, the widest that something reads it in.
@@ -217,6 +228,8 @@ class Encoder:
         operand, factor = scaled
         result = op.operation.results[0]
         home, ring_bits = self._values[operand], self._rings.of(result)
+        if factor == Factor(1, 0):  # a copy, with as few bits as it is stored with
+            return home
         bits = frac_bits_of(home) - factor.exponent
         excess = max(0, bits - self._most.get(result, bits))
         bits -= excess
@@ -353,8 +366,30 @@ class Encoder:
         (x,), result = operands, op.operation.results[0]
         beyond = frac_bits_of(x) - self._signs.get(result, frac_bits_of(x))
         window = {"window_bits": ring_of(x) - 1, "dropped_bits": max(0, beyond)}
+        if beyond <= 0 and self._scales.trains and is_of_relu(op, trains=True):
+            x = self._halved(op, x)
         home = self._home(op)
-        return self._build(secret_ops.Step, operands, result, 0, window, ring_bits=home)
+        return self._build(secret_ops.Step, [x], result, 0, window, ring_bits=home)
+
+    def _halved(self, op: ir.OpView, x: ir.Value) -> ir.Value:
+        """With 1 unit less in every second row: of what was rounded to zero half is negative then.
+
+        x was truncated to few bits, at random, so numbers a little below zero are zero as often as
+        those above it. As zeros all would be positive, and pass what derivatives they mask: a
+        drift, which no batch averages. A ReLU itself makes 0 of them anyhow.
+        """
+        (source,), shape = op.operation.operands, shape_of(x)
+        axis = next((i for i, extent in enumerate(shape) if extent > 1), None)
+        if axis is None:
+            return x
+        rows = [extent if i == axis else 1 for i, extent in enumerate(shape)]
+        less = -(np.arange(shape[axis]) % 2).reshape(rows)
+        return self._build(
+            secret_ops.Add,
+            [x, public(less, frac_bits_of(x), ring_of(x))],
+            source,
+            frac_bits_of(x),
+        )
 
     def _one_hot(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
         """In the ring of those that read the row: no part of it is lifted.

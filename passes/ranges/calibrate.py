@@ -194,7 +194,7 @@ def calibrate(
     origin = f"ranges are calibrated on {count} sample{'s' if count > 1 else ''}"
     found_magnitudes = [statistic.magnitudes(name) for (_, name), statistic in seen.items()]
     return Ranges(
-        _with_gains(graph, ranges, program, each[:GRADIENT_SAMPLES], outputs, least),
+        _with_gains(graph, ranges, program, each[:GRADIENT_SAMPLES], outputs, least, updates),
         origin,
         outputs,
         [found for found in found_magnitudes if found is not None],
@@ -249,14 +249,20 @@ def _with_gains(
     samples: Sequence[Mapping[str, Array]],
     outputs: Sequence[Mapping[str, Array]],
     least: Mapping[str, float],
+    updates: Collection[str],
 ) -> dict[Key, Statistics]:
     """Ranges with the noise gains found at some samples; weights are added, declared bounds win.
 
-    The random signs that gains are estimated with are no secret, and the same every time.
+    A gain is a mean over outputs, and a step is as exact as the update that is off by most. So it
+    is told for the updates that a value bears on, and not for all. The random signs that gains are
+    estimated with are no secret, and the same every time.
     """
     found: dict[ir.Value, float] = {}
     generator = np.random.default_rng(0)
     gains = noise_gains(program, samples, outputs[: len(samples)], generator, found, least)
+    moved = _updates_reached(graph, updates)
+    for value in gains:
+        gains[value] *= len(graph.outputs) / moved[value] if moved.get(value) else 1.0
     named = {key: nearest(gains[v]) for key, v in _values(graph).items() if v in gains}
     peaks = {key: found.get(v, 0.0) for key, v in _values(graph).items()}
     weights = {("weight", n): weight_statistics(graph.weights[n]).range for n in graph.parameters}
@@ -266,6 +272,18 @@ def _with_gains(
         k: Statistics(known, named.get(k, 0.0), peaks.get(k, 0.0))
         for k, known in (every | bounds).items()
     }
+
+
+def _updates_reached(graph: Graph, updates: Collection[str]) -> dict[ir.Value, int]:
+    """How many of these outputs a value bears on, of those that bear on any."""
+    found = dict.fromkeys(graph.outputs.values(), 0)
+    for number, name in enumerate(updates):
+        found[graph.outputs[name]] |= 1 << number
+    for op in reversed(graph.operations):
+        reached = found.get(op.operation.results[0], 0)
+        for operand in op.operation.operands:
+            found[operand] = found.get(operand, 0) | reached
+    return {value: reached.bit_count() for value, reached in found.items() if reached}
 
 
 def _declared(graph: Graph) -> dict[Key, Statistics]:

@@ -113,7 +113,8 @@ class _ValueRangeAnalysis:
             result, operands = op.operation.results[0], op.operation.operands
             is_linear = all(self._value_ranges[value].is_linear for value in operands)
             is_linear &= not ops.facts_of(op).is_bilinear or scaling(op) is not None
-            self._add(result, self._computed_bits(op), RULES[type(op)](self, op), is_linear)
+            bits = max(self._computed_bits(op), self._scales.filled(result))
+            self._add(result, bits, RULES[type(op)](self, op), is_linear)
         return self._value_ranges
 
     def _add(self, value: ir.Value, bits: int, ends: Ends, is_linear: bool) -> None:

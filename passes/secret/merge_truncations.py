@@ -59,6 +59,7 @@ class MergeTruncations:
             program.encoding,
             program.margin,
             program.predicted_error,
+            program.mask_error,
             program.trusting,
         )
         merged.finish(_Rewriter(program, merged).rewrite())

@@ -19,6 +19,7 @@ from verbs import Compiled, reason, run_verb
 from veilgraph import cli
 from veilgraph.compilation import compile as compilation
 from veilgraph.ir.errors import UsageError
+from veilgraph.passes.encode.aim import Aim
 from veilgraph.passes.pipeline import PIPELINE
 from veilgraph.passes.program import Program
 from veilgraph.reports import log_lines
@@ -136,7 +137,7 @@ def test_a_trial_that_was_not_exact_enough_is_told(
     copied: Compiled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Aimed at ten times the error allowed, the first program misses it."""
-    monkeypatch.setattr(compilation, "Program", partial(Program, target_share=10.0))
+    monkeypatch.setattr(compilation, "Program", partial(Program, aim=Aim(10.0)))
     samples = ("--calibrate", "calibration.npz", "--max-error", "0.001")
     told = run_verb("compile", "digits.onnx", "-o", "new.plan", *SHAPE, *samples, "-vv").stderr
     assert re.search(r"trial 1 of at most \d is off by 0\.\d+%, and 0\.100% is allowed", told)

@@ -121,7 +121,7 @@ def test_norms_of_channels_behind_biases(suite: str) -> None:
     assert found.parameters.keys() == wanted.keys()
     assert found.parameters["norm.num_batches_tracked"] == 9
     for name, array in wanted.items():
-        assert np.abs(found.parameters[name] - array).max() < 0.02
+        assert np.abs(found.parameters[name] - array).max() < 0.03
 
 
 class Twice(Normed):

@@ -54,6 +54,7 @@ class Budget:
         frac_bits: of every stored value and every weight, where the user fixes them.
         trains: whether derivatives are computed: signs mask them.
         rates: inputs that are public rates, by name.
+        mask_weight: how many times as much the noise counts of what leads to a mask of derivatives.
     """
 
     margin: float
@@ -61,6 +62,7 @@ class Budget:
     frac_bits: int | None = None
     trains: bool = False
     rates: tuple[str, ...] = ()
+    mask_weight: float = 1.0
 
     def whole_bits(self, known: Statistics) -> int:
         """The least b with which every such value stays below 2^b, margin included."""
@@ -100,7 +102,8 @@ class ScaleConstraint:
         within: roots of accumulators that have to hold it.
         squared: roots of those in which it is multiplied by itself.
         multiplied: roots of those in which it is multiplied by another.
-        noise: what storing with 0 bits would do to the outputs: times 4^-s.
+        noise: what storing with 0 bits would do to the outputs: times 4^-s. It has the weight of
+            what leads to masks.
         noise_gains: what its bits cost others.
         compared: how many elements are compared.
         unknown_gain: whether it isn't known what noise on it does; as where it seems to do nothing.
@@ -114,6 +117,8 @@ class ScaleConstraint:
         signs: whether a comparison asks for signs, which say nothing of how near to zero they are.
         signed: how many elements are multiplied by their own sign, as in a ReLU.
         computed: whether products make some of it; else it is given, moved and compared.
+        masks: whether it leads to a comparison in a program that trains: noise on it turns masks of
+            derivatives over, which no derivative says.
     """
 
     whole_bits: int | None = None
@@ -133,6 +138,7 @@ class ScaleConstraint:
     signs: bool = False
     signed: int = 0
     computed: bool = False
+    masks: bool = False
 
     @property
     def accumulators(self) -> set[ir.Value]:
@@ -183,7 +189,7 @@ class ScaleConstraint:
             options.append(min(wide[accumulator] for accumulator in self.multiplied) // 2)
         if self.noise and self.compared and not self.unknown_gain:
             options.append(self._for_goal(budget, self.compared, compared))
-        return max(min(options), min(max(self.least, self._significant()), cap))
+        return max(min(options), min(max(self.least, self.significant), cap))
 
     def _finer(self, ring_bits: int) -> int:
         """More bits in the widest rings, of inputs that comparisons alone read.
@@ -194,7 +200,8 @@ class ScaleConstraint:
         given_alone = self.signs and not (self.computed or else_read)
         return max(0, ring_bits - WIDE) if given_alone else 0
 
-    def _significant(self) -> int:
+    @property
+    def significant(self) -> int:
         """Bits that it has at least: what seems to do nothing on the samples may do so by chance.
 
         A function may be flat there, or noise cancel in all directions that were tried.
@@ -247,6 +254,18 @@ def is_of_relu(op: ops.Step, *, trains: bool) -> bool:
     return bool(own) and len(own if not trains else products) == len(readers)
 
 
+def _leading_to_masks(graph: Graph) -> set[ir.Value]:
+    """All that a comparison is computed from, but states: a step is computed for these as they are
+    kept.
+    """
+    found: set[ir.Value] = set()
+    for op in reversed(graph.operations):
+        compares = isinstance(op, ops.Step) or ops.facts_of(op).arithmetic is Arithmetic.COMPARISON
+        if compares or op.operation.results[0] in found:
+            found.update(op.operation.operands)
+    return found - {graph.inputs[name] for name in graph.states}
+
+
 def activations(graph: Graph, structure: Structure) -> Iterator[ir.Value]:
     """Inputs, weights that are integers, and results, but for weights and constants, in order."""
     yield from graph.inputs.values()
@@ -295,6 +314,7 @@ class ConstraintAnalysis:
         for value in activations(self.graph, structure):
             self._add_member(of(value), value)
             of(value).integral |= value in structure.integral
+            of(value).masks |= value in self._masking
         for op in self.graph.operations:
             facts = ops.facts_of(op)
             if facts.arithmetic is Arithmetic.COMPARISON:
@@ -324,6 +344,8 @@ class ConstraintAnalysis:
             for number, value in enumerate((product.x, product.y)):
                 if value not in structure.adaptable:
                     self._add_product(of(value), product, number)
+        for constraint in constraints.values():
+            constraint.noise *= self.budget.mask_weight if constraint.masks else 1.0
         return constraints
 
     def _add_step(self, constraint: ScaleConstraint, op: ir.OpView) -> None:
@@ -388,6 +410,10 @@ class ConstraintAnalysis:
         return any(r in self._products or r not in self.structure.deferred for r in results)
 
     @cached_property
+    def _masking(self) -> set[ir.Value]:
+        return _leading_to_masks(self.graph) if self.budget.trains else set()
+
+    @cached_property
     def _rates(self) -> frozenset[ir.Value]:
         named = self.graph.inputs
         return frozenset(named[name] for name in self.budget.rates if name in named)
@@ -410,4 +436,5 @@ class ConstraintAnalysis:
             weights = partner in self.structure.adaptable
             noise = ROUNDING_NOISE if weights else TRUNCATION_NOISE
             gain = self.statistics[partner].gain or 0.0
+            gain *= self.budget.mask_weight if partner in self._masking else 1.0
             constraint.noise_gains.append(NoiseGain(noise * gain, root, weights))

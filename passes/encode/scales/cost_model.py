@@ -128,6 +128,8 @@ class Priced(Enum):
     TRUNCATION = auto()
     TRUNCATED_RELU = auto()
     COMPARISON = auto()
+    STEP = auto()
+    MAP = auto()
     FUNCTION = auto()
 
 
@@ -141,6 +143,7 @@ class Call:
         lifts: whether it takes it in its result's ring.
         accumulator: of a truncation, the root of the accumulator that is truncated.
         whole_bits: of a comparison, bits before the point of what is compared.
+        a_bit: of a map by integers, what it sends for each bit of its ring.
     """
 
     priced: Priced
@@ -150,6 +153,7 @@ class Call:
     operand: ir.Value | None = None
     lifts: bool = False
     whole_bits: int | None = None
+    a_bit: float = 0.0
 
 
 class CommunicationCost:
@@ -222,6 +226,13 @@ class CommunicationCost:
         K, s = trial.classes[call.root], trial.scales[call.root]
         if call.priced is Priced.SHARING:
             return self._tracer.a_sharing(K)
+        if call.priced is Priced.MAP:
+            return call.a_bit * K
+        if call.priced is Priced.STEP:
+            seen = self._problem.sign_bits(call.root)
+            bits = s if seen is None else min(s, seen)
+            window = min(max(2, bits + (call.whole_bits or 0) + 1), K - 1)
+            return self._tracer.an_element("step", K, K, window_bits=window, dropped_bits=0)
         if call.operand is not None:
             k = trial.classes[call.operand]
             taken = max(k, K) if call.lifts else k
@@ -248,10 +259,13 @@ class CommunicationCost:
         found: dict[ir.Value, float] = {}
         for product in structure.products:
             accumulator = structure.rings.root(product.result)
-            constant = [value in structure.adaptable for value in (product.x, product.y)]
-            sent = self._tracer.a_product(product.op, constant)
-            found[accumulator] = found.get(accumulator, 0.0) + sent
+            found[accumulator] = found.get(accumulator, 0.0) + self._sent_a_bit(product.op)
         yield from found.items()
+
+    def _sent_a_bit(self, op: ir.OpView) -> float:
+        """What a product sends for each bit of its ring."""
+        adaptable = self._problem.structure.adaptable
+        return self._tracer.a_product(op, [v in adaptable for v in op.operation.operands[:2]])
 
     def _find_calls(self) -> Iterator[Call]:
         problem = self._problem
@@ -265,6 +279,14 @@ class CommunicationCost:
             facts = ops.facts_of(op)
             if facts.arithmetic is Arithmetic.COMPARISON:
                 yield from self._comparison(op)
+            elif isinstance(op, ops.Step):
+                (x,) = op.operation.operands
+                known = problem.statistics.get(x)
+                bits = problem.budget.whole_bits(known) if known else 0
+                yield Call(Priced.STEP, element_count(shape_of(x)), roots.root(x), whole_bits=bits)
+            elif result in problem.structure.maps:
+                sent = self._sent_a_bit(op)
+                yield Call(Priced.MAP, 1, roots.root(result), a_bit=sent)
             elif facts.is_real_function:
                 operand = roots.root(op.operation.operands[0])
                 count = element_count(shape_of(result))

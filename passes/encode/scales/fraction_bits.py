@@ -21,8 +21,9 @@ from functools import cached_property
 
 from torch_mlir import ir
 
-from veilgraph.ir.graph.ops import Step
-from veilgraph.ir.graph.program import Graph
+from veilgraph.ir.graph.dialect import GraphOp
+from veilgraph.ir.graph.ops import Step, facts_of
+from veilgraph.ir.graph.program import Graph, users
 from veilgraph.passes.encode.scales.accumulators import Structure, Ties, analyse
 from veilgraph.passes.encode.scales.constraints import (
     ROUNDING_NOISE,
@@ -58,7 +59,7 @@ class Trial:
         limits: classes that may have no more bits than this.
         unfitted: the scales before bits were taken from the operands of products.
         noises: what each class adds to the square of the outputs' predicted error, relative to
-            their size.
+            their size; of what leads to masks with its weight.
         noise: their sum.
     """
 
@@ -167,7 +168,7 @@ class ScaleProblem:
         wide = {root: self._wide(root, accumulators) for root in self.accumulators}
         unfitted = {root: self._unfitted(root, classes, wide, most) for root in self.constraints}
         scales = dict(unfitted)
-        _fit(self.products, wide, scales)
+        self._fit(self.products, wide, scales)
         noises = {root: self._noise(root, wide, scales) for root in self.constraints}
         return Trial(accumulators, classes, wide, scales, most, unfitted, noises)
 
@@ -185,7 +186,7 @@ class ScaleProblem:
             unfitted[root] = self._unfitted(root, classes, wide, trial.limits)
         for root in reach.scaled:
             scales[root] = unfitted[root]
-        _fit(reach.products, wide, scales)
+        self._fit(reach.products, wide, scales)
         for root in reach.scaled:
             noises[root] = self._noise(root, wide, scales)
         return Trial(accumulators, classes, wide, scales, trial.limits, unfitted, noises)
@@ -211,10 +212,54 @@ class ScaleProblem:
         gain = constraint.noise_gain(wide, weights_alone=True)
         return constraint.noise * 4.0**-scale + gain * 4.0**scale
 
+    def _fit(
+        self,
+        products: Sequence[Fitted],
+        wide: Mapping[ir.Value, int],
+        scales: dict[ir.Value, int],
+    ) -> None:
+        """Takes bits from operands of products of activations until the results fit.
+
+        What is given, and added to products, has no more bits than the finest of them: nothing has
+        to be truncated, or shifted up, for it.
+        """
+        finest: dict[ir.Value, int] = {}
+        for product in products:
+            excess = max(0, scales[product.x] + scales[product.y] - wide[product.accumulator])
+            self._take(product.x, product.y, excess, scales)
+        for product in products:
+            met = scales[product.x] + scales[product.y]
+            finest[product.accumulator] = max(finest.get(product.accumulator, met), met)
+        for product in products:
+            for root in product.given:
+                scales[root] = min(scales[root], finest[product.accumulator])
+
+    def _take(self, x: ir.Value, y: ir.Value, bits: int, scales: dict[ir.Value, int]) -> None:
+        """From two classes of factors, by roots: in a step of training from the one whose rounding
+        bears less on the outputs, else from both alike.
+        """
+        noise = {root: self.constraints[root].noise for root in (x, y)}
+        if x == y or not self.budget.trains or not all(noise.values()):
+            scales[x] -= (bits + 1) // 2
+            scales[y] -= bits // 2 if x != y else 0
+            return
+        for _ in range(bits):
+            spare = [r for r in (x, y) if scales[r] > self.constraints[r].significant]
+            less = min(spare or (x, y), key=lambda root: noise[root] * 4.0 ** -scales[root])
+            scales[less] -= 1
+
+    def sign_bits(self, root: ir.Value) -> int | None:
+        """The fraction bits that signs of a class look at; None where nothing says so."""
+        return self.constraints[root].sign_bits(self.budget, self.compared + self._signed)
+
     @cached_property
     def compared(self) -> int:
         """How many elements are compared."""
         return sum(constraint.compared for constraint in self.constraints.values())
+
+    @cached_property
+    def _signed(self) -> int:
+        return sum(constraint.signed for constraint in self.constraints.values())
 
     @cached_property
     def products(self) -> tuple[Fitted, ...]:
@@ -286,29 +331,6 @@ def _together(products: Sequence[Fitted]) -> Ties:
     return ties
 
 
-def _fit(
-    products: Sequence[Fitted], wide: Mapping[ir.Value, int], scales: dict[ir.Value, int]
-) -> None:
-    """Takes bits from both operands of a product of activations until the result fits.
-
-    What is given, and added to products, has no more bits than the finest of them: nothing has to
-    be truncated, or shifted up, for it.
-    """
-    finest: dict[ir.Value, int] = {}
-    for product in products:
-        x, y = product.x, product.y
-        excess = max(0, scales[x] + scales[y] - wide[product.accumulator])
-        scales[x] -= (excess + 1) // 2
-        if x != y:
-            scales[y] -= excess // 2
-    for product in products:
-        met = scales[product.x] + scales[product.y]
-        finest[product.accumulator] = max(finest.get(product.accumulator, met), met)
-    for product in products:
-        for root in product.given:
-            scales[root] = min(scales[root], finest[product.accumulator])
-
-
 @dataclass(frozen=True)
 class Scales:
     """Rings and fraction bits of what a plan stores.
@@ -319,8 +341,10 @@ class Scales:
         wide: of deferred values, the most for which they fit, where their range is known.
         signs: of signs of ReLUs, the fraction bits that they are taken of, where fewer are enough.
         error: the outputs' predicted error, relative to their size.
+        mask_error: that part of it which comes of what leads to masks of derivatives.
         dominant: the value whose class adds most of it.
         infeasible: values that don't fit their ring.
+        trains: whether the program computes derivatives.
     """
 
     rings: Rings
@@ -328,8 +352,24 @@ class Scales:
     wide: Mapping[ir.Value, int]
     signs: Mapping[ir.Value, int]
     error: float
+    mask_error: float
     dominant: ir.Value | None
     infeasible: tuple[ir.Value, ...]
+    trains: bool = False
+
+    def filled(self, value: ir.Value) -> int:
+        """The fraction bits of a deferred value that a real function reads in a step of training,
+        at the least.
+
+        A function holds wherever the ring holds its operand: the less room there is beyond the
+        operand's range, the fewer terms it has. A shift up costs nothing. No other value of a step
+        has more room than its margin.
+        """
+        if not self.trains:
+            return 0
+        readers = [op for op in users(value) if isinstance(op, GraphOp)]
+        is_read = any(facts_of(op).is_real_function for op in readers)
+        return self.wide.get(value, 0) if is_read else 0
 
 
 def choose_scales(problem: ScaleProblem, trial: Trial) -> Scales:
@@ -343,7 +383,12 @@ def choose_scales(problem: ScaleProblem, trial: Trial) -> Scales:
     }
     weights = WeightScales(problem.graph, structure, statistics, wide, stored, rings, budget)
     stored |= weights.choose()
-    noises = {root: d.noise * 4.0 ** -trial.scales[root] for root, d in problem.constraints.items()}
+    constraints = problem.constraints
+    noises = {
+        root: d.noise / (budget.mask_weight if d.masks else 1.0) * 4.0 ** -trial.scales[root]
+        for root, d in constraints.items()
+    }
+    of_masks = sum(noises[root] for root, d in constraints.items() if d.masks)
     for value in problem.graph.parameters.values():
         if value in structure.integral:
             continue  # exact
@@ -351,17 +396,19 @@ def choose_scales(problem: ScaleProblem, trial: Trial) -> Scales:
     dominant = max(noises, key=lambda value: noises[value], default=None)
     infeasible = tuple(_infeasible(problem, rings, stored))
     signs = dict(_sign_bits(problem))
-    return Scales(rings, stored, wide, signs, math.sqrt(sum(noises.values())), dominant, infeasible)
+    error = math.sqrt(sum(noises.values()))
+    mask_error = math.sqrt(of_masks)
+    return Scales(
+        rings, stored, wide, signs, error, mask_error, dominant, infeasible, budget.trains
+    )
 
 
 def _sign_bits(problem: ScaleProblem) -> Iterator[tuple[ir.Value, int]]:
     """Signs of ReLUs, and the fraction bits of their operand that they are taken of."""
-    compared = problem.compared + sum(each.signed for each in problem.constraints.values())
     for op in problem.graph.operations:
         if isinstance(op, Step) and is_of_relu(op, trains=problem.budget.trains):
             x = op.operation.operands[0]
-            constraint = problem.constraints[problem.structure.stored.root(x)]
-            bits = constraint.sign_bits(problem.budget, compared)
+            bits = problem.sign_bits(problem.structure.stored.root(x))
             if bits is not None:
                 yield op.operation.results[0], bits
 

@@ -11,11 +11,14 @@ bytes it costs:
 
 Then widths that the goal doesn't need are given back. Where many accumulators make little
 difference each, one ring for all, with what isn't needed given back, may cost less: the cheaper of
-the two is taken. Accumulators whose noise nothing predicts (a softmax's powers) are in that one
-ring at the least, integers in rings that hold them, and those around a real function no more than a
-width below that one ring: derivatives say less of what noise does there. Where there are integer
-parts or truth values they are in the widest. Windows of 18 to 20 bits snap to 17 where the goal
-allows: 16 bits are compared in four digits of four, and each bit more doubles a digit's dealt bits.
+the two is taken. In a step of training accumulators are raised then in exchange for others: in the
+ring of a late layer the velocities of its weights are sent, and these are many.
+
+Accumulators whose noise nothing predicts (a softmax's powers) are in that one ring at the least,
+integers in rings that hold them, and those around a real function no more than a width below that
+one ring: derivatives say less of what noise does there. Where there are integer parts or truth
+values they are in the widest. Windows of 18 to 20 bits snap to 17 where the goal allows: 16 bits
+are compared in four digits of four, and each bit more doubles a digit's dealt bits.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from veilgraph.passes.encode.scales.fraction_bits import ScaleProblem, Trial
 from veilgraph.passes.encode.scales.ring_widths import CANDIDATE_WIDTHS
 
 LARGEST_STEP = 2  # widths
+MOST_EXCHANGED = 16  # accumulators that are tried for each that is raised in exchange
 WIDEST = len(CANDIDATE_WIDTHS)  # widths above any ring
 SNAPPED_BITS = 17  # of a window: 16 are compared, in 4 digits
 WIDEST_TO_SNAP = 20
@@ -86,7 +90,8 @@ class WidthSearch:
         enough = [priced for priced in starts if priced.trial.noise <= self.noise]
         found = [self._trimmed(priced, least) for priced in enough]
         if found:
-            return min(found, key=lambda priced: priced.bits).trial
+            best = min(found, key=lambda priced: priced.bits)
+            return (self._exchanged(best, least) if self.problem.budget.trains else best).trial
         return min((priced.trial for priced in starts), key=lambda trial: trial.noise)
 
     def _priced(self, accumulators: Mapping[ir.Value, int]) -> Priced:
@@ -170,6 +175,25 @@ class WidthSearch:
                 if low.trial.noise <= self.noise and low.bits < now.bits:
                     now = low
             if now.bits == before:
+                return now
+
+    def _exchanged(self, now: Priced, least: Mapping[ir.Value, int]) -> Priced:
+        """With accumulators raised, the most noise for the bits first, where more is given back.
+
+        A step of training runs a thousand times: that is worth the seconds that this takes.
+        """
+        while True:
+            best = {a: max(self._candidates(a, now), key=lambda c: c.worth) for a in least}
+            order = sorted(best, key=lambda a: best[a].worth, reverse=True)[:MOST_EXCHANGED]
+            for accumulator in order:
+                if best[accumulator].worth <= 0:
+                    return now
+                raised = self._changed(now, accumulator, best[accumulator].ring_bits)
+                tried = self._trimmed(raised, least)
+                if tried.bits < now.bits:
+                    now = tried
+                    break
+            else:
                 return now
 
     def _lowered(self, now: Priced, accumulator: ir.Value) -> Priced:

@@ -40,7 +40,7 @@ POINTS = 3  # steps at which batches are compared: the first, one in the middle,
 BATCHES = 4  # at each of them
 FARTHEST = 8.0  # standard deviations of noise that fit; its sampler would give 10^-15 of it beyond
 TINY = float(np.finfo(np.float32).tiny)  # a mean square that is told from zero
-LEAST_ERROR, MOST_ERROR = 0.005, 0.05  # of updates, whatever batches say
+LEAST_ERROR = 0.005  # of updates, whatever batches say
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def rehearse(
         run.step(number, given, is_kept=number in kept)
     between, size = (np.array(each) for each in zip(*found, strict=True))
     errors = np.sqrt(max_noise * between.sum(axis=0) / size.sum(axis=0))
-    errors = errors.clip(LEAST_ERROR, MOST_ERROR)
+    errors = errors.clip(LEAST_ERROR)
     outputs = (training.updates[name] for name in training.moved)
     tolerances = dict(zip(outputs, map(float, errors / errors.min()), strict=True))
     return Rehearsed(

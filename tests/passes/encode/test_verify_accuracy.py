@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,8 @@ from veilgraph.ir.mlir import context
 from veilgraph.ir.secret.ops import Neg
 from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor
-from veilgraph.passes import pipeline
+from veilgraph.passes import pipeline, trials
+from veilgraph.passes.encode.aim import Aim
 from veilgraph.passes.encode.verify_accuracy import VerifyAccuracy, missed
 from veilgraph.passes.program import Program
 from veilgraph.passes.ranges import calibrate as ranges
@@ -74,11 +76,11 @@ def test_a_miss_is_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     shares = []
     encode = pipeline.EncodeFixedPoint
 
-    def counted(**options: float) -> object:
-        shares.append(options["target_share"])
-        return encode(**options)  # type: ignore[arg-type]
+    def counted(**options: Any) -> object:
+        shares.append(options["aim"].share)
+        return encode(**options)
 
-    monkeypatch.setattr(compilation, "Program", partial(Program, target_share=10.0))
+    monkeypatch.setattr(compilation, "Program", partial(Program, aim=Aim(10.0)))
     monkeypatch.setattr(pipeline, "EncodeFixedPoint", counted)
     plan, _ = veilgraph.compile(layers(), calibrate=SAMPLES, max_error=1e-3)
     assert told(plan)[1] <= 1e-3
@@ -153,7 +155,7 @@ def test_a_prediction_that_is_far_too_good_is_mended_by_the_samples(
 
 
 def test_more_than_is_aimed_at_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "MAX_ERROR", 1e-12)
+    monkeypatch.setattr(trials, "MAX_ERROR", 1e-12)
     plan, _ = veilgraph.compile(layers(), calibrate=SAMPLES)
     assert plan.manifest.encoding.endswith(
         "on the first 4 of 6 samples: more than the 1e-10% aimed at, and no ring does better"

@@ -161,3 +161,19 @@ def test_what_may_be_off_by_more_weighs_less() -> None:
     assert loose.least_sizes == {"y": pytest.approx(3.0 * size)}
     gains = [each.known["operation", "dense"].gain for each in (strict, loose)]
     assert gains[0] == pytest.approx(9.0 * gains[1], rel=0.3)
+
+
+def test_a_gain_is_told_for_the_updates_that_a_value_bears_on() -> None:
+    """A step is as exact as the worst of its updates: one that is off alone is not averaged."""
+    graph = Graph.create(context(), {"x": (4,), "z": (4,)}, {})
+    x, z = graph.inputs.values()
+    with graph.end("op"):
+        both = ops.Neg.build(x)
+        outputs = {"a": ops.Add.build(both, z), **{f"b{i}": ops.Neg.build(both) for i in range(3)}}
+    graph.finish(outputs)
+    samples = {n: np.full((2, 4), size, np.float32) for n, size in (("x", 3.0), ("z", 6.0))}
+    plain = calibrate(graph, samples)
+    told = calibrate(graph, samples, updates=[*outputs])
+    for name, times in (("x", 1.0), ("z", 4.0)):
+        gains = [ranges.known["input", name].gain for ranges in (plain, told)]
+        assert gains[1] == pytest.approx(times * (gains[0] or 0.0), rel=0.1)

@@ -21,6 +21,7 @@ from veilgraph.ir.secret.fourier import values
 from veilgraph.ir.secret.ops import Neg
 from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor
+from veilgraph.passes.encode.aim import Aim
 from veilgraph.passes.encode.encode_fixed_point import MAX_ERROR, EncodeFixedPoint
 from veilgraph.passes.encode.functions.choose_approximations import (
     COARSE_UNITS,
@@ -145,7 +146,7 @@ def test_integer_parts_keep_their_rings(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_where_predictions_failed_series_stay_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ChooseApproximations, "run", None)
-    monkeypatch.setattr(compilation, "Program", partial(Program, target_share=100.0))
+    monkeypatch.setattr(compilation, "Program", partial(Program, aim=Aim(100.0)))
     compiled(perceptron("Gelu"), max_error=1e-4)
 
 

@@ -128,6 +128,27 @@ def test_a_function_is_paid_for_and_lifted_to_where_it_is_read() -> None:
     assert more == calls[1] - calls[0] + lifted + 8 * products[1]
 
 
+def test_signs_and_masks_are_paid_for() -> None:
+    """As much as protocols of them send, for each bit of their ring."""
+    graph = Graph.create(context(), {"x": (4, 16), "g": (4, 16)}, {})
+    x, g = graph.inputs.values()
+    with graph.end("masked"):
+        bit = ops.Step.build(x)
+        graph.finish({"y": ops.Mul.build(g, bit)})
+    given = np.random.default_rng(1).standard_normal((3, 4, 16)).astype(np.float32)
+    statistics = calibrate(graph, {"x": given, "g": given}).of(graph)
+    found = ScaleProblem.of(graph, statistics, Budget(margin=2.0, goal=1e-3, trains=True))
+    tracer = Tracer(TARGETS[0])
+    trial = found.attempt(found.one_ring(32))
+    root = found.structure.stored.root(x)
+    window = trial.scales[root] + found.budget.whole_bits(statistics[x]) + 1
+    signs = 64 * tracer.an_element("step", 32, 32, window_bits=min(window, 31), dropped_bits=0)
+    _, mask = graph.operations
+    masked = 32 * tracer.a_product(mask, (False, False))
+    given_bits = 2 * 64 * tracer.a_sharing(32)
+    assert CommunicationCost(found, tracer).bits(trial) == signs + masked + given_bits
+
+
 def test_comparisons_are_counted() -> None:
     graph = Graph.create(context(), {"x": (2, 3, 8, 8)}, {})
     x = graph.inputs["x"]

@@ -216,6 +216,57 @@ def test_factors_of_a_product_give_up_bits_alike_until_it_fits() -> None:
         assert scales.infeasible == ()
 
 
+def test_in_a_step_of_training_the_quieter_factor_gives_up_more() -> None:
+    """Each has 14 bits at the least, and both 20; z is 16 times as loud as x: four bits more."""
+    for gain, apart in ((1.0, 0), (4.0**4, 4)):
+        n = Network(w=eye())
+        x, z = n.say(n["x"], 2.0**-8), n.say(n["z"], 2.0**-8, gain=gain)
+        product = n.make(ops.Mul, x, z, bound=1.0)
+        y = n.make(ops.Matmul, n.make(ops.Relu, product), n["w"])
+        scales = n.scales(y, ring_bits=24, trains=True)
+        assert scales.stored[x] + scales.stored[z] == scales.wide[product] == 20
+        assert scales.stored[z] - scales.stored[x] == apart
+
+
+def test_what_leads_to_masks_counts_for_more_and_is_told_without() -> None:
+    """z is behind the ReLU: its noise turns no sign over."""
+    found = []
+    for weight in (1.0, 4.0**4):
+        n = Network(w=eye())
+        masked = n.make(ops.Relu, n.make(ops.Matmul, n["x"], n["w"]))
+        y = n.make(ops.Matmul, n.make(ops.Mul, masked, n["z"]), n["w"])
+        problem = n.problem(y, trains=True, mask_weight=weight)
+        trial = problem.attempt(problem.one_ring(32))
+        roots = [problem.structure.stored.root(n[name]) for name in ("x", "z")]
+        found.append([problem.constraints[root].noise for root in roots])
+        scales = choose_scales(problem, trial)
+        assert 0 < scales.mask_error < scales.error
+        masks = {root: each.noise for root, each in problem.constraints.items() if each.masks}
+        alone = sum(noise * 4.0 ** -trial.scales[root] for root, noise in masks.items()) / weight
+        assert scales.mask_error == pytest.approx(alone**0.5)
+    assert np.divide(found[1], found[0]).tolist() == [4.0**4, 1.0]
+
+
+def test_a_states_rounding_turns_no_mask_over() -> None:
+    n = Network(w=eye())
+    n.graph.declare_states(["z"])
+    y = n.make(ops.Relu, n.make(ops.Mul, n["x"], n["z"]))
+    problem = n.problem(y, trains=True, mask_weight=100.0)
+    masks = {root for root, each in problem.constraints.items() if each.masks}
+    assert problem.structure.stored.root(n["x"]) in masks
+    assert problem.structure.stored.root(n["z"]) not in masks
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_what_a_function_takes_fills_its_ring_in_a_step_of_training(trains: bool) -> None:
+    n = Network(w=eye())
+    product = n.make(ops.Mul, n["x"], n["z"], bound=1.0)
+    y = n.make(ops.Sigmoid, product)
+    scales = n.scales(y, ring_bits=48, trains=trains)
+    assert scales.filled(product) == (scales.wide[product] if trains else 0)
+    assert scales.filled(n["x"]) == 0
+
+
 def test_factors_give_up_bits_behind_a_product_with_a_weight_too() -> None:
     """The layer in front leaves its weight to adapt; the product of activations behind it still
     has 24 - 2 - 2 bits of headroom, and its factors 14 each.

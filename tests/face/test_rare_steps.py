@@ -104,7 +104,7 @@ def test_a_step_that_no_sample_is_of(
         losses.append(off.item())
     assert np.abs(np.array(found.losses) - losses).max() < 0.1
     for name, wanted in module.state_dict().items():
-        assert np.abs(found.parameters[name] - wanted.numpy()).max() < 0.004
+        assert np.abs(found.parameters[name] - wanted.numpy()).max() < 0.01
 
 
 class Mixed(nn.Module):

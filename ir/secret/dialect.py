@@ -29,7 +29,7 @@ KINDS: dict[str, type] = {
     **dict.fromkeys(("axes", "permutation", "starts", "steps", "low", "high"), tuple),
     **dict.fromkeys(("bits", "window_bits", "dropped_bits", "factor", "groups", "axis"), int),
     **dict.fromkeys(("edge", "beyond"), int),
-    **dict.fromkeys(("least", "most", "origin", "error"), float),
+    **dict.fromkeys(("least", "most", "origin", "error", "reach"), float),
     "function": str,
     "form": dict,
     "keepdims": bool,

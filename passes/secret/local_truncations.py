@@ -40,7 +40,6 @@ from veilgraph.passes.secret.function_protocols import form_of
 Edit = Callable[[], None]
 EVENLY = math.sqrt(3.0)  # times its root mean square is the bound of what is spread evenly
 MOST_ROUNDED_BITS = 2  # of a sum: each doubles the part of a unit by which its terms are rounded
-PRODUCTS = (secret_ops.Mul, secret_ops.Matmul, secret_ops.Conv)
 SUMS = (secret_ops.Add, secret_ops.Sub)
 RESTATED = (secret_ops.Scale, secret_ops.Reinterpret)
 
@@ -141,7 +140,7 @@ class _Coarser:
             return own if is_close and self.arguments[value].is_weight else None
         if type(op) is secret_ops.Truncate:
             return [*_more_dropped(op, bits), *own] if is_close and _may_drop(op, bits) else None
-        if isinstance(op, PRODUCTS):
+        if isinstance(op, secret_ops.Mul):
             found = self._of_product(op, bits, most)
         else:
             found = self._of_operands(op, bits, most)

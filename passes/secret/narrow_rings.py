@@ -35,8 +35,6 @@ from veilgraph.ir.secret.types import RealRange, Tensor, ring_of
 from veilgraph.passes.secret.function_protocols import form_of
 from veilgraph.passes.secret.reductions import reduced
 
-PRODUCTS = (secret_ops.Mul, secret_ops.Matmul, secret_ops.Conv)
-
 MADE = (
     secret_ops.Truncate,
     secret_ops.Lift,
@@ -159,7 +157,7 @@ def _before_reduction(
         if isinstance(made, secret_ops.Reduce):
             (source,) = made.operation.operands
             return reductions.of(source, bits, reader) if ring_of(source) >= bits else None
-        if made is None or not made.facts.keeps_ring or isinstance(made, PRODUCTS):
+        if made is None or not made.facts.keeps_ring or isinstance(made, secret_ops.Mul):
             return None
         operands = [wide(operand) for operand in made.operation.operands]
         known = [operand for operand in operands if operand is not None]

@@ -15,10 +15,12 @@ from documents import (
     blocks,
     differing,
     documents,
+    matches,
     update,
 )
 from sentences import sentences
 
+from veilgraph.measuring.lateness import LinkSeconds
 from veilgraph.passes.pipeline import PIPELINE
 
 RUNNABLE = ("python", "console")
@@ -133,6 +135,13 @@ def test_what_is_not_so_is_seen(tmp_path: Path) -> None:
     assert (wrong.line, wrong.printed, wrong.expected) == (7, ["3"], ["4"])
     update(document, [wrong])
     assert list(differing(document, Workplace(tmp_path / "again"))) == []
+
+
+def test_a_machine_may_be_busy() -> None:
+    seconds = LinkSeconds("lan", 0.001, 0.132, 0.0)
+    late = seconds.sentence.split()
+    assert matches([*late, "logits: 1"], ["logits: 1"])
+    assert not matches([*late, "logits: 1"], ["logits: 2"])
 
 
 def test_a_command_that_fails_is_seen(tmp_path: Path) -> None:

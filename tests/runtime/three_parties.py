@@ -112,8 +112,10 @@ def load_all(files: dict[str, Path]) -> list[Config]:
     return [Config.load(file) for file in files.values()]
 
 
-def run_threads(acts: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Runs each in its thread; the values returned, or the user errors raised, in order."""
+def run_threads(acts: Sequence[Callable[[], Any]], seconds: float = 30) -> list[Any]:
+    """Runs each in its thread, which ends in time; the values returned, or the user errors raised,
+    in order.
+    """
     results: list[Any] = [None] * len(acts)
 
     def run(index: int) -> None:
@@ -126,7 +128,7 @@ def run_threads(acts: Sequence[Callable[[], Any]]) -> list[Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(seconds)
         assert not thread.is_alive()
     for result in results:
         if isinstance(result, BaseException) and not isinstance(result, VeilgraphError):

@@ -127,7 +127,7 @@ def test_the_right_parties_get_in(
             assert arrived.wait(SECONDS)
         return connect(config, timeout_seconds=SECONDS)
 
-    links = run_threads([lambda c=c: join(c) for c in configs])
+    links = run_threads([lambda c=c: join(c) for c in configs], 2 * SECONDS)
     strangers.kill()
     strangers.join()
     for each in links:

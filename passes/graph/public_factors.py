@@ -70,6 +70,16 @@ def scaling(op: ir.OpView) -> tuple[ir.Value, Factor] | None:
     return (found[0], factor) if found and factor else None
 
 
+def is_copy(value: ir.Value) -> bool:
+    """Whether it is an input of the program times 1: the same, at a scale of its own."""
+    op = defining(value)
+    scaled = scaling(op) if op is not None else None
+    if scaled is None:
+        return False
+    operand, factor = scaled
+    return isinstance(operand, ir.BlockArgument) and factor == Factor(1, 0)
+
+
 def small_factor(number: float) -> Factor | None:
     """The number as an odd integer and a power of two, if the integer is small."""
     numerator, denominator = number.as_integer_ratio()

@@ -42,6 +42,7 @@ from veilgraph.passes.encode.scales.ring_widths import (
     find_readers,
 )
 from veilgraph.passes.encode.scales.weights import WeightScales
+from veilgraph.passes.graph.public_factors import is_copy
 from veilgraph.passes.ranges.calibrate import Statistics
 
 NONE: Mapping[ir.Value, int] = {}
@@ -83,7 +84,7 @@ class Fitted:
     Attributes:
         x, y: of its operands' classes.
         accumulator: of what it is summed in.
-        given: of the classes of inputs that are added there, as they are.
+        given: of the classes of inputs that are added there, as they are, and of copies of inputs.
     """
 
     x: ir.Value
@@ -220,8 +221,8 @@ class ScaleProblem:
     ) -> None:
         """Takes bits from operands of products of activations until the results fit.
 
-        What is given, and added to products, has no more bits than the finest of them: nothing has
-        to be truncated, or shifted up, for it.
+        What is given, or a copy of that, and is added to products, has no more bits than the finest
+        of them: nothing has to be truncated, or shifted up, for it.
         """
         finest: dict[ir.Value, int] = {}
         for product in products:
@@ -269,7 +270,7 @@ class ScaleProblem:
             return ()
         given: dict[ir.Value, dict[ir.Value, None]] = defaultdict(dict)
         for total, value in structure.residuals:
-            if isinstance(value, ir.BlockArgument):
+            if isinstance(value, ir.BlockArgument) or is_copy(value):
                 given[structure.accumulators.root(total)][structure.stored.root(value)] = None
         found = []
         for product in structure.products:

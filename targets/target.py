@@ -23,7 +23,7 @@ from veilgraph.targets.networks import Network, network
 from veilgraph.targets.parties import Member, Parties
 from veilgraph.targets.suite import Suite
 from veilgraph.targets.suites import SUITES
-from veilgraph.targets.variants import Variant
+from veilgraph.targets.variants import Choosing, Variant
 
 DEFAULT_PARTIES = ("alice", "bob", "carol")
 MOST_CLIENTS = 4  # coalitions double with each
@@ -138,6 +138,11 @@ class Hosts(TypedDict, total=False):
     network: str
     dealer: str | None
     clients: Sequence[str]
+    protocols: Mapping[str, str] | None
+
+
+class Around(Hosts, Choosing, total=False):
+    """Where a program runs, and by what its protocols are chosen."""
 
 
 def target_at(
@@ -154,6 +159,7 @@ def target_at(
         receivers,
         hosts.get("dealer"),
         hosts.get("clients", ()),
+        hosts.get("protocols"),
     )
 
 
@@ -253,6 +259,11 @@ def _checked(
 
 def _with_protocols(target: Target, named: Mapping[str, str]) -> Target:
     """The target with variants of protocols that were chosen by hand."""
+    if not isinstance(named, Mapping):
+        raise UsageError(
+            f"`protocols` is {named!r}, and not a variant for each op.",
+            'Give {"step": "compare=merges"}; `goal` says by what all others are chosen.',
+        )
     suite = target.suite
     found = {op: _variant(suite, op, variant) for op, variant in named.items()}
     for op, variant in found.items():

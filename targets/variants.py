@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import Any
+from typing import Any, TypedDict
 
 STANDARD = "standard"  # what the one variant of an op is called
 MAX_RING_BITS = 64
@@ -49,6 +49,15 @@ class Roles(Enum):
     AUTO = "auto"  # whatever costs less
     ROTATED = "rotated"
     FIXED = "fixed"
+
+
+class Choosing(TypedDict, total=False):
+    """By what variants are chosen, as keywords: `compile` says what each is."""
+
+    goal: str
+    roles: str
+    prepared: bool
+    most_store: int | None
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from numbers import Real
 from typing import TypeVar
@@ -12,8 +13,9 @@ from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.graph.table_options import Categories, TableOptions, Trees
 from veilgraph.ir.plan.tables import PUBLIC
 from veilgraph.passes.graph.reveal_as import Form
-from veilgraph.passes.program import Protection
+from veilgraph.passes.program import Options, Protection
 from veilgraph.targets.target import Target
+from veilgraph.targets.variants import Choosing, Goal, Roles
 
 Choosable = TypeVar("Choosable", bound=Enum)
 
@@ -79,6 +81,17 @@ def one_of(kind: type[Choosable], given: str, refusal: str) -> Choosable:
         *others, last = (str(member.value) for member in kind)
         known = f"{', '.join(others)} or {last}"
         raise UsageError(f"{refusal} {given!r}.", f"Take {known}.") from None
+
+
+def choosing(options: Options, given: Choosing) -> Options:
+    """`options`, with what a user said of protocols; UsageError for what no goal or role is."""
+    return replace(
+        options,
+        goal=one_of(Goal, given.get("goal", "auto"), "Protocols can't be chosen by"),
+        roles=one_of(Roles, given.get("roles", "auto"), "Roles can't be"),
+        is_prepared=given.get("prepared", False),
+        most_store=given.get("most_store"),
+    )
 
 
 def ring_bits_of(ring: int | str) -> int | None:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.compilation.choices import (
+    choosing,
     forms,
     one_of,
     protection,
@@ -50,7 +51,7 @@ from veilgraph.passes.program import Level, Options, Program
 from veilgraph.plans import Plan
 from veilgraph.targets.functions.kept_fits import fits_kept_in
 from veilgraph.targets.target import target
-from veilgraph.targets.variants import Goal, Roles
+from veilgraph.targets.variants import Choosing
 
 Weights = dict[str, npt.NDArray[np.float32]]
 Progress = Callable[[str], None]
@@ -222,13 +223,11 @@ def compile(
         public=tuple(public),
         tables=tables,
         protection=protection(protect_weights, chosen),
-        goal=one_of(Goal, goal, "Protocols can't be chosen by"),
-        roles=one_of(Roles, roles, "Roles can't be"),
-        is_prepared=prepared,
         columns=parts.columns,
         parts=parts.of,
-        most_store=most_store,
     )
+    by: Choosing = {"goal": goal, "roles": roles, "prepared": prepared, "most_store": most_store}
+    options = choosing(options, by)
     programs = [
         Program(chosen, each, graph, products=NativeProducts())
         for graph, each in zip(

@@ -14,7 +14,7 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.compilation.choices import require_error, ring_bits_of
+from veilgraph.compilation.choices import choosing, require_error, ring_bits_of
 from veilgraph.compilation.compile import (
     Dump,
     Progress,
@@ -62,7 +62,7 @@ from veilgraph.passes.graph.reveal_as import Form
 from veilgraph.passes.graph.training.programs import Training
 from veilgraph.passes.program import Options, Program
 from veilgraph.plans import Plan
-from veilgraph.targets.target import Hosts, Target, target_at
+from veilgraph.targets.target import Around, Target, target_at
 from veilgraph.training.audits import AUDIT_PASSES, audit_of
 from veilgraph.training.batches import checked
 from veilgraph.training.rehearsal import Rehearsed, rehearse
@@ -96,7 +96,7 @@ def compile_training(
     owners: Mapping[str, str] | None = None,
     dump_phases: str | Path | None = None,
     progress: Progress | None = None,
-    **hosts: Unpack[Hosts],
+    **around: Unpack[Around],
 ) -> tuple[Plan, Weights]:
     """Compiles a step of training, and what goes with it.
 
@@ -136,7 +136,8 @@ def compile_training(
         owners: party by input name, `labels` and `step_size` too; "weights" owns the parameters as
             they begin.
         dump_phases, progress: as in `compile`.
-        hosts: `suite`, `network` and the parties by their roles, as in `compile`.
+        around: `suite`, `network`, the parties by their roles, and by what protocols are chosen
+            (`protocols`, `goal`, `roles`, `prepared`, `most_store`), as in `compile`.
 
     Returns:
         The plan, and the parameters as they begin, for their owner.
@@ -148,6 +149,8 @@ def compile_training(
     """
     require_no_weights(model)
     receivers = {n: (w,) if isinstance(w, str) else tuple(w) for n, w in (reveal or {}).items()}
+    if unknown := sorted(around.keys() - Around.__annotations__):
+        raise TypeError(f"compile_training() got an unexpected keyword argument {unknown[0]!r}")
     _check(batch, steps, max_noise, max_error)
     require_norm(clip_norm)
     graph = forward_of(model, samples, batch)
@@ -157,7 +160,7 @@ def compile_training(
         graph, loss, how, tuple(freeze), clip_norm, share_once, is_noisy=noise is not None
     )
     training.check()
-    chosen = _target(training, receivers, owners, hosts, audit)
+    chosen = _target(training, receivers, owners, around, audit)
     graphs = _graphs(training, receivers)
     rows = _rows(training, samples)
     forms = _forms(reveal_as or {}, training, receivers)
@@ -168,6 +171,7 @@ def compile_training(
     added = None if noise is None else Noise(noise, parties - chosen.coalition)
     found = rehearse(training, rows, schedule(rate), steps, max_noise, noise=added, parties=parties)
     common = Options(ring_bits=ring_bits_of(ring), frac_bits=frac_bits, is_joined=True)
+    common = choosing(common, around)
     given = _options(training, graphs, found, common, max_error, forms)
     programs = {
         name: Program(chosen, given[name], graph, products=NativeProducts())
@@ -224,7 +228,7 @@ def _target(
     training: Training,
     receivers: Mapping[str, tuple[str, ...]],
     owners: Mapping[str, str] | None,
-    hosts: Hosts,
+    around: Around,
     audit: bool,
 ) -> Target:
     """Whom everything is from and for; step sizes are told to every party that computes.
@@ -238,7 +242,7 @@ def _target(
             raise UsageError(f"There is no `{name}` to reveal.", f"Known are {', '.join(known)}.")
     named = {name: who for name, who in receivers.items() if name != PARAMETERS}
     told = dict.fromkeys(training.begun, receivers.get(PARAMETERS, ()))
-    chosen = target_at(hosts, owners, named | told)
+    chosen = target_at(around, owners, named | told)
     announced = {
         name: tuple(who for who in chosen.parties if who != chosen.owner(name))
         for name in training.announced

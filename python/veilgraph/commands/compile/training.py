@@ -17,7 +17,7 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.ir.training import OPTIMIZERS, SGD, Optimizer
 from veilgraph.plans import Plan
 from veilgraph.reports.units import size
-from veilgraph.targets.target import Hosts
+from veilgraph.targets.target import Around
 from veilgraph.training.plan_steps import step_bytes
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -197,7 +197,7 @@ def compiled(
         "share_once": trained.share_once,
         "noise": trained.noise,
     }
-    hosts: Any = {name: given[name] for name in Hosts.__annotations__}
+    around: Any = {name: given[name] for name in Around.__annotations__}
     plan, weights = veilgraph.compile_training(
         model,
         _rows(given["calibrate"]),
@@ -210,7 +210,7 @@ def compiled(
         progress=tell,
         **{name: number for name, number in numbers.items() if number is not None},
         **{name: given[name] for name in TAKEN},
-        **hosts,
+        **around,
     )
     return plan, dict(weights)
 
@@ -286,7 +286,7 @@ def _rows(file: Path) -> dict[str, Any]:
 def _refuse_others() -> None:
     """UsageError for an option that somebody gave and that training has no meaning for."""
     context = click.get_current_context()
-    known = {*TAKEN, *ELSEWHERE, *ANYWAY, *Hosts.__annotations__}
+    known = {*TAKEN, *ELSEWHERE, *ANYWAY, *Around.__annotations__}
     known |= {field.name for field in fields(Trained)}
     for parameter in context.command.params:
         name = parameter.name or ""

@@ -178,7 +178,7 @@ def rehearse(
     for step in range(steps):
         clock.tell(step)
         given = real.given(step, batches.rate)
-        fixed.step(given)
+        fixed.step({**given, **{name: np.array(x) for name, x in batches.told(step).items()}})
         real.step(step, given)
         if (step + 1) % (steps // epochs) == 0:
             judged.append((judge.of(real.states), judge.of(fixed.states)))
@@ -263,7 +263,7 @@ class _ExactRun:
                 )
 
     def step(self, given: Mapping[str, Array]) -> None:
-        """One step on a batch and its public factors; states among `given` are not read."""
+        """One step on a batch and what is told of factors; states among `given` are not read."""
         rows = {state: given[name] for state, name in self._held.items()}
         public = {n: x for n, x in given.items() if n not in self._held.values()}
         self._run(self._step, {**public, **rows, **self.states})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import floor
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from veilgraph.runtime import encoding
 from veilgraph.training.batches import Array, checked, orders
 
 MOST_LOST = 1 / 8  # of a public factor, by encoding it
+GOLDEN = (5**0.5 - 1) / 2  # its multiples modulo 1 lie evenly, however many they are
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,22 @@ class Batches:
     def steps(
         self, first: int, count: int
     ) -> Iterator[tuple[npt.NDArray[np.int64], dict[str, float]]]:
-        """Row numbers and public factors of `count` steps from number `first` on."""
+        """Row numbers and public factors, as they are told, of `count` steps from `first` on."""
         order = orders(self.rows, self.recipe.rows, self.seed)
         for number, rows in enumerate(islice(order, first, first + count), first):
-            yield rows, self.factors(number)
+            yield rows, self.told(number)
+
+    def told(self, number: int) -> dict[str, float]:
+        """The public factors of one step in whole units, up or down, so that means are right.
+
+        A rate of 6.4 units that was 6 in each step would train by 6% less. It is 7 in two steps of
+        five here, by the number of the step alone: all parties find the same, and the mean of any
+        steps in a row is off by less than two units over their number (golden ratio's multiples,
+        Weyl 1916).
+        """
+        up = (0.5 + number * GOLDEN) % 1  # of the first step, to the nearest
+        units = self.units
+        return {n: floor(x / units[n] + up) * units[n] for n, x in self.factors(number).items()}
 
     def factors(self, number: int) -> dict[str, float]:
         """The public factors of one step."""

@@ -48,10 +48,15 @@ def require_rate(rate: float) -> float:
 
 
 def schedule(rate: Rate) -> Schedule:
-    """The learning rate by the number of a step; UsageError for one that is none, when asked."""
+    """The learning rate by the number of a step; UsageError for one that is none, when asked.
+
+    A schedule may begin or end with 0.
+    """
 
     def by_step(step: int) -> float:
-        return require_rate(rate(step) if callable(rate) else rate)
+        if not callable(rate):
+            return require_rate(rate)
+        return 0.0 if rate(step) == 0 else require_rate(rate(step))
 
     return by_step
 
@@ -102,14 +107,14 @@ class SGD:
         """What these inputs are in a step.
 
         Args:
-            rate: the learning rate, above 0.
-            before: that of the step before.
+            rate: the learning rate, 0 or above.
+            before: that of the step before. If it was 0, u is 0, where a velocity is not.
             rows: B.
             number: of the step, from 0 on.
         """
         every = {
             STEP_SIZE: rate / rows,
-            MOMENTUM: self.momentum * rate / before,
+            MOMENTUM: self.momentum * rate / before if before else self.momentum,
             DECAY: self.weight_decay * rate,
         }
         further = {STEP_SIZE: 1 + self.momentum, MOMENTUM: self.momentum, DECAY: 1 + self.momentum}

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from training_cases import BATCH, CLASSES, RATE, Perceptron, X, Y, trained
+from training_cases import BATCH, CLASSES, DATA, RATE, Perceptron, X, Y, trained
 
+import veilgraph
 from veilgraph.checks.plan_programs import PlanPrograms
 from veilgraph.ir.meaning.secret import evaluate
 from veilgraph.ir.training import STEP, STEP_SIZE, VELOCITY, schedule
+from veilgraph.training.batches import orders
 from veilgraph.training.plan_steps import Batches
 
 TIMES = 200
@@ -96,3 +98,47 @@ def test_the_bias_of_updates_is_within_its_standard_error() -> None:
         of_bias = np.mean(found.var(0, ddof=1)) / TIMES
         real = np.array(sizes[name])
         assert bias < 3 * of_bias + 0.015**2 * np.mean(real**2), name
+
+
+def test_a_schedule_may_begin_and_end_with_nothing_and_fall_far() -> None:
+    """What AdamW has by default, and rates of a five-hundredth, have factors below one unit."""
+    for optimizer, highest in ((veilgraph.SGD(momentum=0.9), RATE), (veilgraph.AdamW(), RATE / 10)):
+        rates = [0.0, *np.geomspace(highest, highest / 500, 18), 0.0]
+        plan, weights = veilgraph.compile_training(
+            Perceptron().train(),
+            DATA,
+            loss="cross_entropy",
+            batch=BATCH,
+            optimizer=optimizer,
+            rate=lambda step, rates=rates: float(rates[step]),
+            steps=len(rates),
+            reveal={"parameters": "alice"},
+            audit=False,
+        )
+        found = veilgraph.simulate_training(
+            plan, weights, DATA, rate=lambda step, rates=rates: float(rates[step]), steps=len(rates)
+        )
+        wanted = by_torch(optimizer, rates)
+        for name, parameter in found.parameters.items():
+            np.testing.assert_allclose(parameter, wanted[name], atol=0.01)
+
+
+def by_torch(how: Any, rates: list[float]) -> dict[str, Any]:
+    """As many steps in float32; PyTorch's SGD keeps a velocity of the first step, which has no
+    rate, so it is left out.
+    """
+    model = Perceptron().train()
+    if isinstance(how, veilgraph.SGD):
+        optimizer: Any = torch.optim.SGD(model.parameters(), 1.0, how.momentum)
+    else:
+        optimizer = torch.optim.AdamW(model.parameters(), 1.0, how.betas, how.eps, how.weight_decay)
+    for number, (rate, order) in enumerate(zip(rates, orders(len(X), BATCH, 0), strict=False)):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(
+            model(torch.from_numpy(X[order])), torch.from_numpy(Y[order])
+        )
+        loss.backward()
+        optimizer.param_groups[0]["lr"] = rate
+        if number or isinstance(how, veilgraph.AdamW):
+            optimizer.step()
+    return {name: x.detach().numpy() for name, x in model.named_parameters()}

@@ -17,7 +17,7 @@ from veilgraph.plans import Plan
 from veilgraph.runtime import encoding
 from veilgraph.training.batches import Array, checked, orders
 
-MOST_LOST = 1 / 8  # of a public factor, by encoding it
+LEAST_UNITS = 1 / 16  # of a public factor: it is told as one unit in one step of so many
 GOLDEN = (5**0.5 - 1) / 2  # its multiples modulo 1 lie evenly, however many they are
 
 
@@ -99,11 +99,11 @@ class Batches:
         for number in range(first, first + count):
             for name, factor in self.factors(number).items():
                 unit = self.units[name]
-                held = round(factor / unit) * unit
-                if abs(held - factor) > MOST_LOST * abs(factor):
+                if 0 < abs(factor) < LEAST_UNITS * unit:
                     raise UsageError(
                         f"The rate {self.rate(number):.4g} of step {number} is too small for this "
-                        f"plan: {name} would be {held:.4g} in place of {factor:.4g}.",
+                        f"plan: {name} is {factor:.4g}, and would be {unit:.4g} in one step of "
+                        f"{unit / abs(factor):.0f} and 0 in the others.",
                         "Compile with this rate too: the rehearsal takes a function of the step.",
                     )
 

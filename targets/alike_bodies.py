@@ -86,8 +86,8 @@ def run(p: Parties, body: Body, x: Sharing) -> Sharing:
     if p.bodies is None:
         return body(p, x)
     nodes = _nodes(x)
-    phases = p.program.rows.phase
-    operands = [*dict.fromkeys(n for n in nodes if phases[n] != Phase.SETUP)]
+    phase = p.program.rows.phase
+    operands = [*dict.fromkeys(n for n in nodes if phase(n) != Phase.SETUP)]
     number = {node: j for j, node in enumerate(operands)}
     try:
         key = (
@@ -95,7 +95,7 @@ def run(p: Parties, body: Body, x: Sharing) -> Sharing:
             (p.order, p.host, p.receiver, p.fixed_roles, p.rotates, tuple(p.chosen.items())),
             (p.program.phase, p.program.entry),
             _Lying.of(x),
-            tuple((number[n], phases[n]) if n in number else (~n,) for n in nodes),
+            tuple((number[n], phase(n)) if n in number else (~n,) for n in nodes),
         )
     except _Unknown:
         return body(p, x)
@@ -175,8 +175,8 @@ def _known(x: object) -> Hashable:
 def _of_setup(x: Sharing) -> tuple[int, ...]:
     """The nodes of what is equal wherever it is read."""
     nodes = _nodes(x)
-    phases = x.parts[0].program.rows.phase
-    if any(phases[n] != Phase.SETUP for n in nodes):
+    phase = x.parts[0].program.rows.phase
+    if any(phase(n) != Phase.SETUP for n in nodes):
         raise _Unknown
     return tuple(nodes)
 

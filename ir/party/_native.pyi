@@ -1,6 +1,6 @@
 """Types of the native module; ir/party/native/bindings.cpp is its source."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -34,3 +34,102 @@ def first_of_forms(
     Raises:
         ValueError: a node reads what is made after it.
     """
+
+Block = tuple[
+    npt.NDArray[np.uint8], Int32s, Int32s, Int32s, Int64s, Int64s, Int64s,
+]  # fmt: skip
+
+class Alike:
+    """What nodes of one operation, of the same attributes and type, have in common."""
+
+    def __init__(self, op: int, tensor: int, attributes: int) -> None: ...
+
+class Rows:
+    """The nodes of a program that is being made, as columns; of equal nodes one is made.
+
+    Where a node is made is a party and a phase of an entry; what setup makes is of entry 0. Methods
+    raise IndexError for nodes that are not there.
+
+    Attributes:
+        watched: a number of rows. Of what is made again it is noted whether one of these is equal.
+        has_reused: whether one was, setup's apart.
+    """
+
+    watched: int
+    has_reused: bool
+
+    def __init__(self) -> None: ...
+    def __len__(self) -> int: ...
+    def apply(
+        self, alike: Alike, copies: Sequence[Mapping[int, int]], entry: int, layer: int
+    ) -> dict[int, int]:
+        """The nodes that are this operation, in the latest phase of its operands, at every party
+        that holds all of them: by parties, in order. Those that are new are made.
+
+        Args:
+            copies: of each operand the rows of its copies, by parties.
+        """
+
+    def add(
+        self,
+        alike: Alike,
+        party: int,
+        args: Sequence[int],
+        phase: int,
+        entry: int,
+        layer: int,
+        number: int = -1,
+    ) -> int:
+        """The row of a new node, which none that is made later is equal to."""
+
+    def once(
+        self,
+        alike: Alike,
+        party: int,
+        args: Sequence[int],
+        phase: int,
+        entry: int,
+        layer: int,
+        number: int = -1,
+    ) -> int:
+        """The row of the node that is equal, made if it is new."""
+
+    def phase(self, row: int) -> int: ...
+    def row(
+        self, row: int
+    ) -> tuple[tuple[int, int, int, int, int], tuple[int, int, int], tuple[int, ...]]:
+        """Op, tensor, attributes, number and layer of a node; its place; its operands."""
+
+    def arrays(
+        self, first: int
+    ) -> tuple[npt.NDArray[np.uint8], Int32s, Int32s, Int32s, Int64s, Int32s, Int64s, Int32s]:
+        """Copies, from a row on: op, place, tensor, attributes, number, layer, first and args of
+        `veilgraph.ir.party.columns.Columns`; `first` counts from the first of `args`.
+        """
+
+    def places(self) -> list[tuple[int, int, int]]:
+        """Parties, phases and entries, by the numbers of places."""
+
+    def know(self, rows: Int64s) -> None:
+        """From now on these are found where nodes that are equal are made."""
+
+    def knows(self, block: Block, rows: Int64s, at: Int64s) -> bool:
+        """Whether some of these rows of a block would be found; they have no number.
+
+        Args:
+            at: as in `add_block`.
+        """
+
+    def add_block(
+        self, block: Block, at: Int64s, draw: int, draws: int, sends: int, layer: int
+    ) -> None:
+        """Adds rows, by op, place, tensor, attributes, number, ends and args of
+        `veilgraph.ir.party.columns.RowBlock`.
+
+        Args:
+            at: the rows of its operands, by their places.
+            draw: the operation whose numbers count from `draws` on, those of others from `sends`.
+
+        Raises:
+            ValueError: columns are of other lengths.
+        """

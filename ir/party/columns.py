@@ -10,18 +10,17 @@ column and stands once in a list beside it: places, tensors (a shape with its ty
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Iterator, MutableSequence, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import zip_longest
 from math import prod
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir.party import ops
+from veilgraph.ir.party import _native, ops
+from veilgraph.ir.party._native import Alike
 from veilgraph.ir.party.node import Node, Shape, stage_of
 from veilgraph.ir.party.ops import PartyOp, Runs
 from veilgraph.ir.plan.tables import Phase
@@ -35,6 +34,8 @@ Pairs = tuple[tuple[str, Any], ...]  # attributes by name
 
 NUMBERS = {op: number for number, op in enumerate(ops.ALL)}
 _VIEWS = np.array([op.runs is Runs.VIEW for op in ops.ALL])
+_DRAW = NUMBERS[ops.DRAW]
+_PHASES = tuple(Phase)
 COUNTED = "number"  # the attribute that differs from node to node, and has a column of its own
 
 
@@ -175,62 +176,46 @@ def uncounted(attrs: Pairs) -> tuple[Pairs, int]:
     return attrs, -1
 
 
-@dataclass(slots=True)
-class Alike:
-    """What nodes of one operation, of the same attributes and type, have in common.
-
-    Attributes:
-        op, tensor, attributes: as in `Columns`.
-        made: the nodes that are made once, by operands and, at the end, where they are.
-    """
-
-    op: int
-    tensor: int
-    attributes: int
-    made: dict[tuple[int, ...], int] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, eq=False)
 class RowBlock:
     """Some rows, to be added again and again; columns as in `Columns`, but for these.
 
     Attributes:
         number: of draws and sends, as they are counted from the block's begin; -1 for others.
-        is_draw: whether the number is that of a draw.
         ends: of each row where its operands end in `args`.
         args: operands, by their places in a table that is given for each addition.
     """
 
     op: npt.NDArray[np.uint8]
-    phase: npt.NDArray[np.uint8]
     place: Int32s
     tensor: Int32s
     attributes: Int32s
     number: Int64s
-    is_draw: npt.NDArray[np.bool_]
     ends: Int64s
     args: Int64s
 
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        """As native code has them."""
+        numbers = self.number, self.ends, self.args
+        return (self.op, self.place, self.tensor, self.attributes, *numbers)
 
-class Rows:
-    """The nodes of a program that is being made.
 
-    A large one has two million. As objects, each with a key of its own to find it by, they took
+class Rows(_native.Rows):
+    """The nodes of a program that is being made: columns, and by what nodes are known (native).
+
+    A large program has two million. As objects, each with a key of its own to find it by, they took
     twice as much memory.
 
     Attributes:
-        phase: of each node.
+        constants: the public integers that rows are at every element.
     """
 
     def __init__(self) -> None:
-        self.op, self.phase = bytearray(), bytearray()
-        self.place, self.tensor, self.attributes = array("i"), array("i"), array("i")
-        self.number, self.layer = array("q"), array("i")
-        self.first, self.args = array("q", [0]), array("i")
+        super().__init__()
+        self.constants: dict[int, int] = {}
         self._pairs: list[Pairs] = []
         self._tensors: list[tuple[Shape, Type]] = []
-        self._places: dict[tuple[int, int, int], int] = {}
-        self._place_of: list[Place] = []
         self._alike: dict[tuple[Any, ...], Alike] = {}
         self._of_type: dict[tuple[Any, ...], int] = {}
         self._of_pairs: dict[Pairs, int] = {}
@@ -243,10 +228,9 @@ class Rows:
             pairs, number = uncounted(node.attrs)
             alike = rows.alike(node.op, pairs, node.shape, node.type)
             rows.add(alike, node.party, node.args, node.phase, node.entry, node.layer, number)
+            if node.op is ops.CONST:
+                rows.constants[len(rows) - 1] = node["value"]
         return rows
-
-    def __len__(self) -> int:
-        return len(self.op)
 
     def alike(self, op: PartyOp, pairs: Pairs, shape: Shape, type: Type) -> Alike:
         """What nodes of these have in common, `number` being None; one is to be made next."""
@@ -262,58 +246,22 @@ class Rows:
             self._alike[key] = found = Alike(NUMBERS[op], tensor, attributes)
         return found
 
-    def add(
-        self,
-        alike: Alike,
-        party: int,
-        args: Iterable[int],
-        phase: int,
-        entry: int,
-        layer: int,
-        number: int = -1,
-    ) -> int:
-        """The row of a new node."""
-        place = self._places.get((party, phase, entry))
-        if place is None:
-            place = self._places[party, phase, entry] = len(self._place_of)
-            self._place_of.append((party, Phase(phase), entry))
-        row = len(self.op)
-        self.op.append(alike.op)
-        self.phase.append(phase)
-        self.place.append(place)
-        self.tensor.append(alike.tensor)
-        self.attributes.append(alike.attributes)
-        self.number.append(number)
-        self.layer.append(layer)
-        self.args.extend(args)
-        self.first.append(len(self.args))
-        return row
-
-    def pairs_of(self, row: int) -> Pairs:
-        """Attributes, where `number` is None."""
-        return self._pairs[self.attributes[row]]
-
-    def alike_of(self, row: int) -> Alike:
-        """What a row has in common with others."""
-        shape, type = self._tensors[self.tensor[row]]
-        return self.alike(ops.ALL[self.op[row]], self.pairs_of(row), shape, type)
-
-    def place_of(self, row: int) -> Place:
-        return self._place_of[self.place[row]]
+    def phases(self, first: int) -> Int32s:
+        """Of the rows from `first` on."""
+        of_places = np.array([phase for _, phase, _ in self.places()], np.int32)
+        found: Int32s = of_places[self.arrays(first)[1]]
+        return found
 
     def block(self, first: int, is_taken: npt.NDArray[np.bool_]) -> RowBlock:
         """Of the rows from `first` on those that are taken; operands are rows, numbers as here."""
-        begins, args = np.array(self.first[first:]), np.array(self.args[self.first[first] :])
+        op, place, tensor, attributes, number, _, begins, args = self.arrays(first)
         lengths = np.diff(begins)
-        op = np.frombuffer(self.op[first:], np.uint8)[is_taken]
         return RowBlock(
-            op,
-            np.frombuffer(self.phase[first:], np.uint8)[is_taken],
-            np.array(self.place[first:])[is_taken],
-            np.array(self.tensor[first:])[is_taken],
-            np.array(self.attributes[first:])[is_taken],
-            np.array(self.number[first:])[is_taken],
-            op == NUMBERS[ops.DRAW],
+            op[is_taken],
+            place[is_taken],
+            tensor[is_taken],
+            attributes[is_taken],
+            number[is_taken],
             np.cumsum(lengths[is_taken]),
             args[np.repeat(is_taken, lengths)].astype(np.int64),
         )
@@ -325,125 +273,82 @@ class Rows:
             at: the rows of its operands, by their places.
             draws, sends: the numbers that its own begin with.
         """
-        begin, count = self.first[-1], len(block.op)
-        first = np.where(block.is_draw, draws, sends)
-        number = np.where(block.number < 0, block.number, block.number + first)
-        self.op += block.op.tobytes()
-        self.phase += block.phase.tobytes()
-        self.place.frombytes(block.place.tobytes())
-        self.tensor.frombytes(block.tensor.tobytes())
-        self.attributes.frombytes(block.attributes.tobytes())
-        self.number.frombytes(number.tobytes())
-        self.layer.frombytes(np.full(count, layer, np.int32).tobytes())
-        self.args.frombytes(at[block.args].astype(np.int32).tobytes())
-        self.first.frombytes((begin + block.ends).tobytes())
+        self.add_block(block.columns, at, _DRAW, draws, sends, layer)
 
     def columns(self) -> Columns:
         """A copy of what is there."""
-        return Columns(
-            np.array(self.op, np.uint8),
-            np.array(self.place, np.int32),
-            np.array(self.tensor, np.int32),
-            np.array(self.attributes, np.int32),
-            np.array(self.number, np.int64),
-            np.array(self.layer, np.int32),
-            np.array(self.first, np.int64),
-            np.array(self.args, np.int32),
-            [*self._place_of],
-            [*self._tensors],
-            [*self._pairs],
-        )
+        places = [(party, Phase(phase), entry) for party, phase, entry in self.places()]
+        return Columns(*self.arrays(0), places, [*self._tensors], [*self._pairs])
 
     def node(self, row: int) -> Node:
         """The node of a row, made anew."""
-        party, phase, entry = self._place_of[self.place[row]]
-        shape, type = self._tensors[self.tensor[row]]
-        attrs = counted(self.pairs_of(row), self.number[row])
-        args = tuple(self.args[self.first[row] : self.first[row + 1]])
-        op = ops.ALL[self.op[row]]
-        return Node(row, op, party, args, attrs, shape, type, phase, self.layer[row], entry)
-
-    def between(self, begin: int, end: int) -> Iterator[Node]:
-        """As `node`, of many rows: by slices, which for one row take three times as long."""
-        kinds, places, tensors, pairs = ops.ALL, self._place_of, self._tensors, self._pairs
-        of_rows = zip(
-            self.op[begin:end],
-            self.place[begin:end],
-            self.tensor[begin:end],
-            self.attributes[begin:end],
-            self.number[begin:end],
-            self.layer[begin:end],
-            self.first[begin + 1 : end + 1],
-            strict=True,
-        )
-        first, args = self.first[begin], self.args
-        for row, (op, place, tensor, own, number, layer, last) in enumerate(of_rows, begin):
-            party, phase, entry = places[place]
-            shape, type = tensors[tensor]
-            attrs = pairs[own] if number < 0 else counted(pairs[own], number)
-            operands = tuple(args[first:last])
-            yield Node(row, kinds[op], party, operands, attrs, shape, type, phase, layer, entry)
-            first = last
+        (op, tensor, attributes, number, layer), (party, phase, entry), args = self.row(row)
+        shape, type = self._tensors[tensor]
+        attrs = counted(self._pairs[attributes], number)
+        kind = ops.ALL[op]
+        return Node(row, kind, party, args, attrs, shape, type, _PHASES[phase], layer, entry)
 
 
 class Nodes(MutableSequence[Node]):
     """The nodes of columns or of rows, each made when it is first looked at.
 
     They may be changed, as those of any program; columns are made again then.
+
+    Attributes:
+        growing: the rows that nodes are added to; None where none are.
     """
 
     def __init__(self, source: Columns | Rows) -> None:
         self._columns = source if isinstance(source, Columns) else None
-        self._rows = source if isinstance(source, Rows) else None
+        self.growing = source if isinstance(source, Rows) else None
         self._made: list[Node | None] = [None] * len(source)
 
     @property
     def columns(self) -> Columns:
-        if self._columns is None:
-            self._columns = Columns.of(self) if self._rows is None else self._rows.columns()
+        if self._columns is None or len(self._columns) < len(self):
+            self._columns = Columns.of(self) if self.growing is None else self.growing.columns()
         return self._columns
 
     @property
     def rows(self) -> Rows:
         """To add to: columns are made again then."""
-        if self._rows is None:
-            self._rows = Rows.of(self)
-        self._columns = None
-        return self._rows
+        if self.growing is None:
+            self.growing = Rows.of(self)
+        return self.growing
 
     def __len__(self) -> int:
-        return len(self._made if self._rows is None else self._rows)
+        return len(self._made if self.growing is None else self.growing)
 
     @overload
     def __getitem__(self, at: int) -> Node: ...
     @overload
     def __getitem__(self, at: slice) -> MutableSequence[Node]: ...
     def __getitem__(self, at: Any) -> Any:
-        if self._rows is not None:
-            self._made += [None] * (len(self._rows) - len(self._made))
+        if self.growing is not None:
+            self._made += [None] * (len(self.growing) - len(self._made))
         node = self._made[at]
         return node if type(node) is Node else self._new(at)
 
     def _new(self, at: int | slice) -> Any:
         if isinstance(at, slice):
             return [self[i] for i in range(len(self))[at]]
-        source = self._columns if self._rows is None else self._rows
+        source = self._columns if self.growing is None else self.growing
         assert source is not None, "all nodes are made before any is changed"
         row = range(len(self))[at]
         self._made[row] = node = source.node(row)
         return node
 
     def __iter__(self) -> Iterator[Node]:
-        if self._rows is not None and 2 * sum(map(bool, self._made)) <= len(self._rows):
-            # Most of them at once: one by one each looks for its row in every column.
-            made = zip_longest(self._made, self._rows.between(0, len(self._rows)))
-            self._made = [old or new for old, new in made]
+        if self.growing is not None:  # all at once: one by one each is looked for first
+            new = self.growing.node
+            self._made += [None] * (len(self.growing) - len(self._made))
+            self._made = [node or new(row) for row, node in enumerate(self._made)]
         return (self[i] for i in range(len(self)))
 
     def _changed(self) -> list[Node | None]:
         """All nodes, made, to be changed."""
         self._made = [*self]
-        self._columns = self._rows = None
+        self._columns = self.growing = None
         return self._made
 
     @overload

@@ -20,14 +20,14 @@ from math import prod
 from typing import Any, Final
 
 from veilgraph.ir.party import ops
-from veilgraph.ir.party.columns import NUMBERS, Alike, Nodes, Rows, uncounted
+from veilgraph.ir.party._native import Alike
+from veilgraph.ir.party.columns import Nodes, Rows, uncounted
 from veilgraph.ir.party.node import Draw, Node, Shape, base_of, broadcast_pattern
 from veilgraph.ir.party.ops import PartyOp
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import CompareWords, Kind, Type, blocks, planes, point_levels, words
 
 DRAWN = (("number", None),)
-CONST = NUMBERS[ops.CONST]
 
 
 class PlacementError(AssertionError):
@@ -42,8 +42,6 @@ class Program:
 
     Attributes:
         sends: how many there are.
-        watched: a number of nodes. Of what is made again it is noted whether one of these is equal.
-        has_reused: whether one was, setup's apart.
     """
 
     def __init__(self, parties: Sequence[str]) -> None:
@@ -57,8 +55,6 @@ class Program:
         self._public: dict[tuple[Any, ...], dict[int, int]] = {}
         self._groups: dict[frozenset[int], frozenset[int]] = {}
         self.sends = 0
-        self.watched = 0
-        self.has_reused = False
 
     def node(
         self,
@@ -73,32 +69,22 @@ class Program:
         """The id of the node that is this operation at this party, made if it is new."""
         pairs, number = uncounted(tuple(sorted(attrs.items())))
         alike = self.rows.alike(op, pairs, shape, type)
-        own = () if number < 0 else (number,)
-        key = (*args, *own, self.place(party, phase))
-        found = alike.made.get(key)
-        if found is None:
-            alike.made[key] = found = self._add(alike, party, args, phase, number)
-        elif found < self.watched and phase:
-            self.has_reused = True
-        return found
+        return self.rows.once(alike, party, args, phase, self.entry, self.layer, number)
 
     @property
     def rows(self) -> Rows:
         """The nodes, to add to."""
-        if not isinstance(self.nodes, Nodes):
-            self.nodes = Nodes(Rows.of(self.nodes))
+        nodes = self.nodes
+        if isinstance(nodes, Nodes):
+            return nodes.growing or nodes.rows
+        self.nodes = Nodes(Rows.of(nodes))
         return self.nodes.rows
-
-    def place(self, party: int, phase: int) -> int:
-        """A number for a party and a phase of this entry; what setup makes is everybody's."""
-        return party + len(self.parties) * (phase + 2 * self.entry) if phase else party
 
     def _add(
         self, alike: Alike, party: int, args: tuple[int, ...], phase: int, number: int = -1
     ) -> int:
         """The id of a node that there is none like."""
-        entry = self.entry if phase else 0
-        return self.rows.add(alike, party, args, phase, entry, self.layer, number)
+        return self.rows.add(alike, party, args, phase, self.entry, self.layer, number)
 
     @contextmanager
     def in_phase(self, phase: Phase) -> Iterator[None]:
@@ -192,6 +178,8 @@ class Program:
             alike, everyone = self.rows.alike(op, attrs, shape, type), range(len(self.parties))
             at = {i: self._add(alike, i, (), Phase.SETUP, number) for i in everyone}
             self._public[key] = at
+            if op is ops.CONST:
+                self.rows.constants.update(dict.fromkeys(at.values(), pairs[0][1]))
         return Value(self, at, shape, type)
 
     # Crossings
@@ -206,7 +194,7 @@ class Program:
         source, shape, type = value.id_at(sender), value.shape, value.type
         number, self.sends = self.sends, self.sends + 1
         alike = self.rows.alike(ops.SEND, (("declared", declared), ("number", None)), shape, type)
-        phase = self.rows.phase[source]
+        phase = Phase(self.rows.phase(source))
         received = self._add(alike, receiver, (source,), phase, number)
         return Value(self, value.at | {receiver: received}, shape, type)
 
@@ -264,14 +252,13 @@ class Value:
 
     @property
     def phase(self) -> Phase:
-        phases = self.program.rows.phase
-        return Phase(max(phases[n] for n in self.at.values()))
+        return Phase(max(map(self.program.rows.phase, self.at.values())))
 
     def constant_value(self) -> int | None:
         """The public integer that this is at every element, if it is one."""
-        rows = self.program.rows
+        constants = self.program.rows.constants
         for node in self.at.values():
-            return int(rows.pairs_of(node)[0][1]) if rows.op[node] == CONST else None
+            return constants.get(node)
         return None
 
     # Word and bit arithmetic
@@ -340,7 +327,7 @@ class Value:
     def _like(self, other: Value | int) -> Value:
         if isinstance(other, int):
             return self.program.const(other, (), self.type)
-        if other.type != self.type:
+        if other.type is not self.type and other.type != self.type:
             raise TypeError(f"{self.type} meets {other.type}")
         return other
 
@@ -431,12 +418,6 @@ def apply(op: PartyOp, args: Sequence[Value], shape: Shape, type: Type, **attrs:
     """`op` at every party that holds all of `args`."""
     # Without generators: a protocol's bodies come here a million times in a large program.
     program = args[0].program
-    holders = sorted(args[0].at)
-    for arg in args[1:]:
-        at = arg.at
-        holders = [i for i in holders if i in at]
-    if not holders:
-        raise PlacementError(f"{op}: no party holds all operands: {[sorted(a.at) for a in args]}")
     if type.kind not in op.makes:
         raise TypeError(f"there is no {op} of {type}")
     if op.alike:
@@ -444,28 +425,30 @@ def apply(op: PartyOp, args: Sequence[Value], shape: Shape, type: Type, **attrs:
             if arg.type is not type and arg.type != type:
                 raise TypeError(f"{op}: {' meets '.join(str(a.type) for a in args)}")
     if op.elementwise:
-        args = [a if a.shape == shape else _explicit(a, shape) for a in args]
+        for arg in args:
+            if arg.shape != shape:
+                args = [_explicit(a, shape) for a in args]
+                break
     if op.keeps_zero:
         for arg in args:
             if arg.constant_value() != 0:
                 break
         else:
-            return program.const(0, shape, type).only(*holders)
-    pairs = tuple(sorted(attrs.items())) if attrs else ()
-    rows, at = program.rows, {}
-    alike, phases = rows.alike(op, pairs, shape, type), rows.phase
-    made, parties, entry, layer = alike.made, len(program.parties), program.entry, program.layer
-    for i in holders:
-        ids = [a.at[i] for a in args]
-        phase = max([phases[n] for n in ids])
-        key = (*ids, i + parties * (phase + 2 * entry) if phase else i)  # as `Program.place`
-        found = made.get(key)
-        if found is None:
-            made[key] = found = rows.add(alike, i, ids, phase, entry if phase else 0, layer)
-        elif found < program.watched and phase:
-            program.has_reused = True
-        at[i] = found
+            return program.const(0, shape, type).only(*_holders(op, args))
+    pairs, rows = tuple(sorted(attrs.items())) if attrs else (), program.rows
+    alike, copies = rows.alike(op, pairs, shape, type), [arg.at for arg in args]
+    at = rows.apply(alike, copies, program.entry, program.layer)
+    if not at:
+        _holders(op, args)
     return Value(program, at, shape, type)
+
+
+def _holders(op: PartyOp, args: Sequence[Value]) -> list[int]:
+    """The parties that hold all of an operation's operands."""
+    found = sorted(set(args[0].at).intersection(*(arg.at for arg in args)))
+    if not found:
+        raise PlacementError(f"{op}: no party holds all operands: {[sorted(a.at) for a in args]}")
+    return found
 
 
 def _explicit(value: Value, shape: Shape) -> Value:

@@ -14,20 +14,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
 from veilgraph.ir.party import ops
-from veilgraph.ir.party.columns import NUMBERS, Alike, RowBlock
+from veilgraph.ir.party.columns import NUMBERS, Int64s, RowBlock
 from veilgraph.ir.party.node import Draw
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import Phase
 
-Key = tuple[tuple[int, ...], int]  # a node's operands, by their places, and where it is
 NEW = (NUMBERS[ops.DRAW], NUMBERS[ops.SEND])  # of which no two are equal
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Template:
     """What was made of some operands.
 
@@ -38,9 +38,9 @@ class Template:
         rows: of the nodes; operands are places, and numbers of draws and sends count from 0.
         fixed: the nodes of setup.
         draws, sends: of the nodes.
-        first_read: the nodes that read operands and what setup makes alone. An equal one may be
-            there already, and nothing else may.
-        found_later: nodes that others may ask for, who have the operands and the results.
+        first_read: those of the rows that read operands and what setup makes alone. An equal one
+            may be there already, and nothing else may.
+        found_later: rows that others may ask for, who have the operands and the results.
         results: places.
     """
 
@@ -48,8 +48,8 @@ class Template:
     fixed: tuple[int, ...]
     draws: tuple[tuple[frozenset[int], Phase], ...]
     sends: int
-    first_read: tuple[tuple[Alike, Key], ...]
-    found_later: tuple[tuple[Alike, Key, int], ...]
+    first_read: Int64s
+    found_later: Int64s
     results: tuple[int, ...]
 
     def placed(self, program: Program, operands: Sequence[int]) -> list[int] | None:
@@ -59,21 +59,18 @@ class Template:
         Args:
             operands: that are as different from each other as the template's, of its phases.
         """
-        given = [*operands, *self.fixed]
-        for alike, (places, where) in self.first_read:
-            if (*[given[j] for j in places], where) in alike.made:
-                return None
         rows, draws = program.rows, len(program.draws)
-        first = len(rows)
-        count = len(self.rows.op)
-        at = np.concatenate((np.array(given, np.int64), np.arange(first, first + count)))
+        first, count = len(rows), len(self.rows.op)
+        given = np.array([*operands, *self.fixed], np.int64)
+        at = np.concatenate((given, np.arange(first, first + count)))
+        if rows.knows(self.rows.columns, self.first_read, at):
+            return None
         rows.extend(self.rows, at, draws, program.sends, program.layer)
+        rows.know(first + self.found_later)
         program.draws += [Draw(draws + j, *each) for j, each in enumerate(self.draws)]
         program.sends += self.sends
-        ids: list[int] = at.tolist()
-        for alike, (places, where), place in self.found_later:
-            alike.made[(*[ids[j] for j in places], where)] = ids[place]
-        return [ids[place] for place in self.results]
+        found: list[int] = at[[*self.results]].tolist()
+        return found
 
 
 @dataclass
@@ -95,49 +92,44 @@ class Recording:
     def template(self, results: Sequence[int]) -> Template | None:
         """What was made; None where some of it was there before, or has numbers of its own."""
         program, rows, first = self.program, self.program.rows, self.first
-        is_made = np.frombuffer(rows.phase[first:], np.uint8) != Phase.SETUP
+        is_made = rows.phases(first) != Phase.SETUP
         made = (first + np.flatnonzero(is_made)).tolist()
         block = rows.block(first, is_made)
         is_new = np.isin(block.op, NEW)
-        shared = np.frombuffer(rows.op[first:], np.uint8)[~is_made]
+        shared = rows.block(first, ~is_made).op
         if (block.number[~is_new] >= 0).any() or np.isin(shared, NEW).any():
             return None
         fixed = self._fixed([*block.args.tolist(), *results])
-        if fixed is None or program.has_reused:
+        if fixed is None or rows.has_reused:
             return None
         given = len(self.operands) + len(fixed)
         place_of = {node: j for j, node in enumerate((*self.operands, *fixed, *made))}
         args = [place_of[node] for node in block.args.tolist()]
-        ends = block.ends.tolist()
-        keys: list[Key] = []
-        for node, begin, end in zip(made, [0, *ends], ends, strict=False):
-            party, phase, _ = rows.place_of(node)
-            keys.append((tuple(args[begin:end]), program.place(party, phase)))
+        read = [args[a:b] for a, b in pairwise((0, *block.ends.tolist()))]
         found = tuple(place_of[node] for node in results)
-        alike = {j: rows.alike_of(node) for j, node in enumerate(made) if not is_new[j]}
+        alike = np.flatnonzero(~is_new).tolist()
         reach, later = {*range(given), *found}, []
-        for j, own in alike.items():
-            if reach.issuperset(keys[j][0]):
+        for j in alike:
+            if reach.issuperset(read[j]):
                 reach.add(given + j)
-                later.append((own, keys[j], given + j))
-        first_number = np.where(block.is_draw, self.draws, self.sends)
+                later.append(j)
+        is_draw = block.op == NUMBERS[ops.DRAW]
+        first_number = np.where(is_draw, self.draws, self.sends)
         number = np.where(block.number < 0, block.number, block.number - first_number)
         return Template(
             replace(block, args=np.array(args, np.int64), number=number),
             fixed,
             tuple((draw.holders, draw.phase) for draw in program.draws[self.draws :]),
             program.sends - self.sends,
-            tuple(
-                (own, keys[j]) for j, own in alike.items() if max(keys[j][0], default=-1) < given
-            ),
-            tuple(later),
+            np.array([j for j in alike if max(read[j], default=-1) < given], np.int64),
+            np.array(later, np.int64),
             found,
         )
 
     def _fixed(self, read: Sequence[int]) -> tuple[int, ...] | None:
         """The nodes of setup among these; None where others were there before."""
         phase, operands = self.program.rows.phase, frozenset(self.operands)
-        fixed = tuple(n for n in dict.fromkeys(read) if phase[n] == Phase.SETUP)
+        fixed = tuple(n for n in dict.fromkeys(read) if phase(n) == Phase.SETUP)
         is_known = operands.union(fixed)
         return fixed if all(n >= self.first or n in is_known for n in read) else None
 
@@ -150,8 +142,8 @@ def recording(program: Program, operands: Sequence[int]) -> Iterator[Recording]:
         operands: what it is made of, besides what setup makes; each once.
     """
     rows = program.rows
-    program.watched, program.has_reused = len(rows), False
+    rows.watched, rows.has_reused = len(rows), False
     try:
         yield Recording(program, tuple(operands), len(rows), len(program.draws), program.sends)
     finally:
-        program.watched = 0
+        rows.watched = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from veilgraph.ir.exponent_histogram import BINS, PIECE, WHOLE, MagnitudeCount
+from veilgraph.ir.exponent_histogram import BINS, FEW, PIECE, WHOLE, MagnitudeCount
 from veilgraph.ir.plan.tables import Magnitudes
 
 
@@ -57,3 +57,20 @@ def test_edges_of_powers_of_two_and_of_float32() -> None:
 def test_there_are_none_of_zeros() -> None:
     assert counted([0.0, 0.0]) is None
     assert counted() is None
+
+
+def test_small_arrays_count_as_large_ones_do() -> None:
+    """Added one by one, of several sizes and types, and changed once they are added."""
+    rng = np.random.default_rng(1)
+    values = rng.standard_normal(5 * FEW) * 2.0 ** rng.integers(-20, 20, 5 * FEW)
+    whole, parts, first = MagnitudeCount(), MagnitudeCount(), 0
+    whole.add(values.astype(np.float32))
+    for size in (0, 1, 7, FEW - 1, 3, FEW, 2, FEW + 1, 5):
+        part = values[first : first + size].astype((np.float32, np.float64)[size % 2])
+        parts.add(part)
+        part[:] = 1e30
+        first += size
+    for each in values[first:]:
+        parts.add(np.float32(each))
+    assert parts.result("layer") == whole.result("layer")
+    assert parts.result("layer") == whole.result("layer")

@@ -14,7 +14,7 @@ from random_programs import RandomProgram
 
 from veilgraph.ir.party import ops
 from veilgraph.ir.party._native import first_of_forms
-from veilgraph.ir.party.columns import Columns, Nodes, columns_of, nodes_of
+from veilgraph.ir.party.columns import Columns, Nodes, Rows, columns_of, nodes_of
 from veilgraph.ir.party.legality import IllegalParty, check_party
 from veilgraph.ir.party.node import Node, base_of
 from veilgraph.ir.party.program import Program, Value
@@ -158,3 +158,88 @@ def test_operands_of_one_form_are_alike() -> None:
         first_of_forms(seen, own, columns.first, np.full_like(columns.args, len(columns) - 1))
     with pytest.raises(ValueError, match="another program"):
         first_of_forms(seen, own, columns.first, columns.args[1:])
+
+
+def test_of_equal_nodes_one_is_made() -> None:
+    """Among as many as tables of them grow by; of another number, place, operand or attribute none
+    is equal.
+    """
+    rows = Rows()
+    add = rows.alike(ops.ADD, (), (4,), W)
+    count = 5000
+    made = [rows.once(add, i % 3, (i, i // 2), 1 + i % 2, 0, 7) for i in range(count)]
+    assert made == [*range(count)]
+    again = [rows.once(add, i % 3, (i, i // 2), 1 + i % 2, 0, 8) for i in range(count)]
+    assert again == made
+    others = [
+        rows.once(rows.alike(ops.SUB, (), (4,), W), 0, (0, 0), 1, 0, 0),
+        rows.once(rows.alike(ops.ADD, (), (5,), W), 0, (0, 0), 1, 0, 0),
+        rows.once(rows.alike(ops.ADD, (("bits", 1),), (4,), W), 0, (0, 0), 1, 0, 0),
+        rows.once(add, 1, (0, 0), 1, 0, 0),
+        rows.once(add, 0, (0, 0), 2, 0, 0),
+        rows.once(add, 0, (0, 0), 1, 1, 0),
+        rows.once(add, 0, (0, 0), 1, 0, 0, 3),
+        rows.once(add, 0, (0,), 1, 0, 0),
+        rows.once(add, 0, (), 1, 0, 0),
+        rows.once(add, 0, (0, 0), 0, 0, 0),
+    ]
+    assert others == [*range(count, count + 10)]
+    assert rows.once(add, 0, (0, 0), 0, 5, 0) == others[-1]  # setup is of every entry
+    assert not rows.has_reused
+    rows.watched = others[-1]
+    assert rows.once(add, 0, (0, 0), 0, 0, 0) == others[-1]
+    assert not rows.has_reused
+    assert rows.once(add, 0, (0, 0), 1, 0, 0) == 0
+    assert rows.has_reused
+
+
+def test_a_node_is_made_where_all_operands_are() -> None:
+    rows = Rows()
+    add = rows.alike(ops.ADD, (), (4,), W)
+    x, y = {2: 0, 0: 1}, {0: 2, 1: 3, 2: 4}
+    for phase in (Phase.OFFLINE, Phase.SETUP, Phase.ONLINE, Phase.ONLINE, Phase.OFFLINE):
+        rows.add(add, 0, (), phase, 0, 0)
+    assert rows.apply(add, [x, y], 0, 0) == {0: 5, 2: 6}
+    assert [rows.node(i).phase for i in (5, 6)] == [Phase.ONLINE, Phase.OFFLINE]
+    assert [*rows.apply(add, [x, y], 0, 1)] == [0, 2]
+    assert rows.apply(add, [{0: 1}, {1: 3}], 0, 0) == {}
+    assert len(rows) == 7
+    with pytest.raises(IndexError):
+        rows.apply(add, [{0: 7}], 0, 0)
+    with pytest.raises(TypeError):
+        rows.apply(add, [{0: "1"}], 0, 0)  # type: ignore[dict-item]
+    with pytest.raises(IndexError):
+        rows.row(7)
+
+
+def test_a_block_of_others_is_not_added() -> None:
+    rows = Rows()
+    add = rows.alike(ops.ADD, (), (4,), W)
+    for args in ((), (0,), (0, 1)):
+        rows.once(add, 0, args, Phase.ONLINE, 0, 0)
+    block, at = rows.block(0, np.ones(3, bool)), np.arange(3, 6)
+    rows.extend(block, at, 0, 0, 0)
+    assert [rows.node(i).args for i in (3, 4, 5)] == [(), (3,), (3, 4)]
+    assert rows.knows(block.columns, np.array([1]), np.arange(3))
+    assert not rows.knows(block.columns, np.array([1]), np.array([3]))
+    rows.know(np.array([4]))
+    assert rows.knows(block.columns, np.array([1]), np.array([3]))
+    assert rows.once(add, 0, (3,), Phase.ONLINE, 0, 0) == 4
+    wrong = [
+        (block, np.arange(1), IndexError),
+        (block, np.array([0, 9, 0]), IndexError),
+        (block, np.array([-1, 0, 0]), IndexError),
+        (replace(block, args=block.args - 1), at, IndexError),
+        (replace(block, place=block.place + 1), at, IndexError),
+        (replace(block, ends=block.ends + 1), at, ValueError),
+        (replace(block, ends=block.ends[::-1].copy()), at, ValueError),
+        (replace(block, tensor=block.tensor[1:]), at, ValueError),
+    ]
+    for other, operands, error in wrong:
+        with pytest.raises(error):
+            rows.extend(other, operands, 0, 0, 0)
+    with pytest.raises(IndexError):
+        rows.knows(block.columns, np.array([3]), at)
+    with pytest.raises(IndexError):
+        rows.know(np.array([6]))
+    assert len(rows) == 6

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from three_parties import edit, write_parties
 from training_cases import DATA, RATE, ROWS, by_torch, trained
+from training_party import STEPS, train
 
-import veilgraph
-from veilgraph.ir.errors import PeerError, VeilgraphError
 from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.session.private_keys import secret_of
 from veilgraph.runtime.store.state_files import load_state
@@ -21,44 +20,9 @@ from veilgraph.runtime.store.weights import save_weights
 from veilgraph.training.checkpoints import Checkpoints, Progress
 
 NAMES = ("alice", "bob", "carol")
-KILLS, STEPS = 20, 60
+KILLS = 20
 PATIENCE = 2.0  # seconds that the others wait for who was killed before they had met
 OWN: dict[str, Any] = {"alice": {"x": DATA["x"]}, "bob": {"labels": DATA["labels"]}, "carol": {}}
-
-
-def options(folder: Path, name: str) -> dict[str, Any]:
-    return {
-        "data": OWN[name],
-        "rows": ROWS,
-        "weights": folder / "model.weights" if name == "bob" else None,
-        "checkpoint": folder / f"{name}.checkpoint",
-        "resume": True,
-        "trust_author": True,
-    }
-
-
-def party(folder: Path, name: str, sender: Any) -> None:
-    """Trains to the end, from wherever all are; tells its steps, and how it ended."""
-    try:
-        plan = veilgraph.Plan.load(folder / "model.plan")
-        with veilgraph.Trainer(
-            plan, name, folder / f"{name}.yaml", **options(folder, name)
-        ) as trainer:
-            sender.send(("begins", trainer.step, trainer.session.id))
-            if trainer.step < STEPS:
-                trainer.fit(
-                    rate=RATE,
-                    steps=STEPS - trainer.step,
-                    every=1,
-                    on_step=lambda number, loss: sender.send(("did", number, loss)),
-                )
-            sender.send(("ends", trainer.reveal(), trainer.revealed))
-    except PeerError as error:
-        sender.send(("lost", str(error), None))
-    except VeilgraphError as error:
-        sender.send(("refused", f"{name}: {error}", None))
-    finally:
-        sender.close()
 
 
 class Attempt:
@@ -68,7 +32,7 @@ class Attempt:
         pipes = {name: context.Pipe(duplex=False) for name in NAMES}
         self.receivers = {name: receiver for name, (receiver, _) in pipes.items()}
         self.processes = {
-            name: context.Process(target=party, args=(folder, name, sender))
+            name: context.Process(target=train, args=(folder, name, OWN[name], ROWS, RATE, sender))
             for name, (_, sender) in pipes.items()
         }
         for name, process in self.processes.items():

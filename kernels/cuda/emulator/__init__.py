@@ -33,7 +33,7 @@ _COMPILE: tuple[str, ...] = (
 )  # fmt: skip
 # The emulator's own code states what must be aligned. A trap between products would keep them from
 # being made as vectors, and they are most of the time.
-_FAST = ("-O3", "-fno-sanitize=alignment")
+_FAST = ("-O3", "-fno-semantic-interposition", "-fno-plt", "-fno-sanitize=alignment")
 # All that stands in for a GPU, which each source includes some of; and its own code, which each
 # source is linked with.
 _COMMON = Source("emulator", '#include "kernels/cuda/emulator/hopper.cuh"\n', ())

@@ -150,7 +150,8 @@ class Launch {
     Barrier all, some[16];
   };
 
-  static constinit thread_local Launch* current_;
+  // Found without a call: there is little room for such variables, and this is the only one.
+  static constinit thread_local Launch* current_ __attribute__((tls_model("initial-exec")));
   void (*body_)(void*);
   void* state_;
   const unsigned cluster_, threads_;  // blocks of a cluster, threads of a block

@@ -120,6 +120,13 @@ static inline const int8_t* half_at(const Shared& shared, size_t at) {
   return shared.start + at;
 }
 
+// As that of factors: of columns that fill up a tile.
+static inline bool are_zero(const Line& line) {
+  uint64_t words[4];
+  for (int half = 0; half < 2; ++half) std::memcpy(&words[2 * half], line.halves[half], 16);
+  return (words[0] | words[1] | words[2] | words[3]) == 0;
+}
+
 static inline void read_factors(int16_t (&to)[32], const Line& line) {
   for (int i = 0; i < 32; ++i) to[i] = line.halves[i / 16][i % 16];
 }
@@ -212,13 +219,15 @@ VEIL_BY_PROCESSOR static void make_product(const LateProduct& product, unsigned 
   const bool is_swizzled = product.b >> 62 == kSwizzle64;
   const bool add_nothing = are_zero(rows[0]) && are_zero(rows[1]);
   for (unsigned i = 0; i < product.count / 4; ++i) {
+    Line found[2];
     for (unsigned next = 0; next < 2; ++next) {
       const unsigned across = column + i * 8 + next;
-      const Line line = is_swizzled ? swizzled_line(shared, product.b, across)
-                                    : line_of_core_matrices(shared, product.b, across);
-      if (!add_nothing) read_factors(lines[next], line);
+      found[next] = is_swizzled ? swizzled_line(shared, product.b, across)
+                                : line_of_core_matrices(shared, product.b, across);
     }
-    if (!add_nothing) add_dots(&product.sums[i * 4], rows[0], rows[1], lines[0], lines[1]);
+    if (add_nothing || (are_zero(found[0]) && are_zero(found[1]))) continue;
+    for (unsigned next = 0; next < 2; ++next) read_factors(lines[next], found[next]);
+    add_dots(&product.sums[i * 4], rows[0], rows[1], lines[0], lines[1]);
   }
 }
 

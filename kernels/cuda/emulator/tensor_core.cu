@@ -65,6 +65,7 @@ VEIL_BY_PROCESSOR void multiply_bytes(int32_t (&c)[4], const uint32_t (&a)[4],
   for (unsigned i = 0; i < 2; ++i) widen(&factors.b[group][4 * place + 16 * i], b[i]);
   launch.wait_for_warp();
   if (are_zero(factors.a[group]) && are_zero(factors.a[group + 8])) return;
+  if (are_zero(factors.b[2 * place]) && are_zero(factors.b[2 * place + 1])) return;
   add_dots(c, factors.a[group], factors.a[group + 8], factors.b[2 * place],
            factors.b[2 * place + 1]);
 }

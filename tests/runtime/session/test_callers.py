@@ -50,7 +50,11 @@ class Stranger:
 
 
 def call(port: int, stranger: Stranger, count: int, arrived: Any) -> None:
-    """Strangers at a port, who call again when they are turned away. Runs until it is killed."""
+    """Strangers at a port, who call again when they are turned away. Runs until it is killed.
+
+    They are not on the parties' hosts, and so leave the cores to who is.
+    """
+    os.nice(19)
     callers: list[socket.socket] = []
     while True:
         with contextlib.suppress(OSError):  # nobody listens yet, or any more

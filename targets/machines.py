@@ -17,6 +17,10 @@ class Machine:
     Attributes:
         name: the processor that was measured, for people.
         multiply_adds_per_second: of matmul and conv2d, for rings up to so many bits.
+        memory_bytes_per_second: of what kernels read and write besides, which others' steps and
+            the wait for a message have put out of caches.
+        words_per_second: words of 32 bits that instructions of fused programs make.
+        drawn_bytes_per_second: of streams of keys.
         dealing_bytes_per_second: offline, by the bytes that a party sends and receives there.
         answering_bytes_per_second: element-wise work online, by the bytes of messages that it
             makes and of dealt randomness that it uses.
@@ -25,6 +29,9 @@ class Machine:
 
     name: str
     multiply_adds_per_second: Mapping[int, float]
+    memory_bytes_per_second: float
+    words_per_second: float
+    drawn_bytes_per_second: float
     dealing_bytes_per_second: float
     answering_bytes_per_second: float
     round_seconds: float
@@ -53,13 +60,16 @@ class Machine:
         return (made + 2 * dealt_bytes) / self.answering_bytes_per_second
 
 
-# Best of six runs of each kernel alone, on a shared machine: convolutions of ResNet-50, a matmul of
-# 512 cubed, a million ReLUs by merges and by tables, in `rep3` and `additive`, whose rates are
-# within a half of these; rounds of a LeNet on the loopback. Products in rings up to 52 bits are
-# IFMA's low halves.
+# Steps of five networks' plans: products and instructions fitted to each alone, memory to what they
+# take in inferences of three processes. Rounds are those of a LeNet on the loopback. The rates by
+# which protocols are chosen are of a million ReLUs by merges and by tables, in `rep3` and
+# `additive`, on a core of a 2.6 GHz Xeon; both suites' are within a half of these.
 MACHINE = Machine(
-    name="one core of a 2.6 GHz Xeon with AVX-512",
-    multiply_adds_per_second={32: 1.5e10, 52: 1.0e10, 64: 5.0e9},
+    name="one core of an EPYC with AVX-512",
+    multiply_adds_per_second={64: 6.0e10},
+    memory_bytes_per_second=5.0e9,
+    words_per_second=4.0e10,
+    drawn_bytes_per_second=4.0e10,
     dealing_bytes_per_second=1.2e9,
     answering_bytes_per_second=6.0e8,
     round_seconds=1e-4,

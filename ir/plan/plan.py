@@ -71,15 +71,20 @@ class Plan:
 
         A layer without a step of its own is fused into another's: it has no multiply-adds.
         """
+        known = self.known_layers
+        return tuple(known[number] for number in self.layer_numbers(entry))
+
+    def layer_numbers(self, entry: int = 0) -> Sequence[int]:
+        """The places of `layers_of` among all layers."""
+        every = range(len(self.layers))
         if len(self.manifest.entries) == 1:
-            return self.known_layers
+            return every
         tables = [p.steps[p.steps["phase"] != Phase.SETUP] for p in self.programs.values()]
         own, others = (
             {int(n) for t in tables for n in t["layer"][(t["entry"] == entry) == is_own]}
             for is_own in (True, False)
         )
-        rows = enumerate(self.known_layers)
-        return tuple(layer for n, layer in rows if n in own or n not in others)
+        return [number for number in every if number in own or number not in others]
 
     @cached_property
     def digest(self) -> str:

@@ -92,8 +92,8 @@ def test_fixed_roles_save_a_round_a_layer(compiling: Command) -> None:
     assert fixed.manifest.options["roles"] == "fixed"
 
 
-def test_two_parties_read_a_digit_in_nine_rounds() -> None:
-    """Four products, three ReLUs and the output, in two because it is truncated."""
+def test_two_parties_read_a_digit_in_eight_rounds_and_one_that_rounds_it() -> None:
+    """Four products, three ReLUs and the output: in both, each to each; and its truncation."""
     plan, _ = veilgraph.compile(
         DIGITS / "digits.onnx",
         calibrate=DIGITS / "calibration.npz",
@@ -103,8 +103,13 @@ def test_two_parties_read_a_digit_in_nine_rounds() -> None:
         dealer="dora",
         goal="fewest-rounds",
     )
-    assert plan.rounds(Phase.ONLINE) == 4 + 3 + 2
     assert chosen(plan) == {"compare=tree"}
+    counts = {layer.name: layer.rounds for layer in plan.layers if layer.rounds}
+    products, relus = ("conv1", "conv2", "fc1/matmul", "fc2/matmul"), ("relu1", "relu2", "relu3")
+    assert counts == dict.fromkeys((*products, *relus), 1) | {"logits": 2}
+    sent = [tuple(row) for row in plan.messages(Phase.ONLINE)[:, :3].tolist()]
+    opened = [(each, *pair) for each in range(7) for pair in ((0, 1), (1, 0))]
+    assert sent == [*opened, (7, 0, 1), (8, 1, 0)]  # to round it, and the output
 
 
 TREES = "nothing of what is compared, as long as AES-128 under a known key is a random permutation"

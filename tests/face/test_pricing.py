@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 from verbs import Compiled
 
-from veilgraph.ir.plan.tables import Layer, Phase
-from veilgraph.measuring.pricing import Machine, computing_parties, predict
+from veilgraph.ir.plan.tables import LARGE_MESSAGE_BYTES, Layer, Phase
+from veilgraph.measuring.pricing import computing_parties, predict
+from veilgraph.measuring.work import step_seconds
+from veilgraph.targets.machines import MACHINE, Machine
 
-FREE = Machine("an endless one", {64: 1e30}, 1e30, 1e30, 0)
+FREE = Machine("an endless one", {64: 1e30}, *[1e30] * 5, round_seconds=0)
 
 
 def test_a_machine_has_a_rate_for_each_width() -> None:
-    machine = Machine("m", {32: 1e9, 64: 5e8}, 1e6, 2e6, round_seconds=0)
+    machine = Machine("m", {32: 1e9, 64: 5e8}, 1, 1, 1, 1e6, 2e6, round_seconds=0)
     assert machine.multiplying(1e9, 32) == 1
     assert machine.multiplying(1e9, 40) == 2
     assert machine.dealing(1e6, 2e6) == 3
@@ -60,22 +62,67 @@ def test_a_file_of_four_billion_rounds_is_priced_at_once(digits: Compiled) -> No
     assert replace(digits.plan, programs=programs).cost().online.network_seconds > 0
 
 
-def test_computation_is_shared_by_the_parties(digits: Compiled) -> None:
-    machine = Machine("m", {64: 1e6}, 1e30, 1e30, 0)
-    slower = predict(digits.plan, "lan", machine).online_seconds
-    network = predict(digits.plan, "lan", FREE).online_seconds
-    multiply_adds = sum(layer.multiply_adds for layer in digits.plan.layers)
-    assert slower - network == pytest.approx(multiply_adds / 3 / 1e6)
+def test_two_that_wait_for_each_other_compute_one_after_the_other(digits: Compiled) -> None:
+    """With fixed roles parties are half a layer apart: what one multiplies the other waits for."""
+    plan = digits.plan
+    machine = replace(FREE, multiply_adds_per_second={64: 1e6})
+    slower = predict(plan, "lan", machine).online_seconds
+    network = predict(plan, "lan", FREE).online_seconds
+    online = [program.steps["phase"] == Phase.ONLINE for program in plan.programs.values()]
+    each = [
+        float(step_seconds(program, machine)[is_own].sum())
+        for program, is_own in zip(plan.programs.values(), online, strict=True)
+    ]
+    assert max(each) < slower - network < sum(each)
 
 
-def test_each_layer_computes_in_its_own_ring(digits: Compiled) -> None:
-    machine = Machine("m", {32: 2e6, 64: 1e6}, 1e30, 1e30, 0)
-    layers = tuple(
-        Layer(f"fc{bits}", "matmul", ring_bits=bits, multiply_adds=300) for bits in (32, 40)
-    )
-    plan = replace(digits.plan, layers=layers)
-    found = predict(plan, "lan", machine).online_seconds - predict(plan, "lan", FREE).online_seconds
-    assert found == pytest.approx(100 / 2e6 + 100 / 1e6)
+def test_a_large_message_is_on_its_way_while_steps_still_run(digits: Compiled) -> None:
+    machine = replace(FREE, multiply_adds_per_second={64: 1e6})
+
+    def seconds(size: int, early: bool) -> float:
+        programs = {}
+        for name, program in digits.plan.programs.items():
+            messages = program.messages.copy()
+            messages["bytes"] = size
+            messages["step"] = 0 if early else len(program.steps) - 1
+            programs[name] = replace(program, messages=messages)
+        return predict(replace(digits.plan, programs=programs), "lan", machine).online_seconds
+
+    assert seconds(LARGE_MESSAGE_BYTES, True) < seconds(LARGE_MESSAGE_BYTES, False)
+    assert seconds(LARGE_MESSAGE_BYTES - 8, True) == seconds(LARGE_MESSAGE_BYTES - 8, False)
+
+
+def test_a_machine_multiplies_by_each_steps_own_ring(digits: Compiled) -> None:
+    rates = replace(FREE, multiply_adds_per_second={32: 2e6, 64: 1e6})
+    one = replace(FREE, multiply_adds_per_second={64: 1e6})
+    for program in digits.plan.programs.values():
+        mixed, wide = (step_seconds(program, machine) for machine in (rates, one))
+        multiplies = wide > 1e-9
+        assert multiplies.any()
+        products = program.steps[multiplies]
+        bits = program.buffers["bits"][products["first_buffer"]]
+        np.testing.assert_allclose(wide[multiplies] / mixed[multiplies], np.where(bits > 32, 1, 2))
+
+
+def test_steps_of_no_sense_take_no_time(digits: Compiled) -> None:
+    """Who looks at a plan has not verified it."""
+    programs = {}
+    for name, program in digits.plan.programs.items():
+        steps = program.steps.copy()
+        steps["first_buffer"], steps["first_param"] = np.iinfo(np.uint32).max, 1 << 60
+        steps["layer"] = np.iinfo(np.uint32).max
+        programs[name] = replace(program, steps=steps)
+        assert not step_seconds(programs[name], MACHINE).any()
+    found = predict(replace(digits.plan, programs=programs), "lan")
+    assert found.online_seconds >= found.cost.online.network_seconds
+
+
+def test_a_round_that_nobody_answers_ends_a_prediction(digits: Compiled) -> None:
+    """A file in which a message is not sent is refused where it is read, or else waits for ever."""
+    first, *others = digits.plan.programs.items()
+    silent = replace(first[1], messages=first[1].messages[:0])
+    plan = replace(digits.plan, programs={first[0]: silent, **dict(others)})
+    assert predict(plan, "lan").online_seconds < predict(digits.plan, "lan").online_seconds
 
 
 def test_layers_of_one_name_are_joined_and_weights_left_out(digits: Compiled) -> None:
@@ -86,9 +133,7 @@ def test_layers_of_one_name_are_joined_and_weights_left_out(digits: Compiled) ->
         Layer("fc", "truncate", ring_bits=32, frac_bits=12, online_bits=800, rounds=2),
         Layer("fc", "reveal", ring_bits=32, frac_bits=12, online_bits=32, rounds=1),
     )
-    found = predict(
-        replace(digits.plan, layers=layers), "lan", Machine("m", {64: 1e6}, 1e6, 1e6, 0)
-    )
+    found = predict(replace(digits.plan, layers=layers), "lan", FREE)
     rows = [(p.name, p.ops, p.rounds, p.online_bytes, p.multiply_adds) for p in found.layers]
     assert rows == [
         ("x", ("input",), 0, 12, 0),
@@ -97,9 +142,18 @@ def test_layers_of_one_name_are_joined_and_weights_left_out(digits: Compiled) ->
     ]
     joined = found.layers[1]
     assert joined.last.frac_bits == 12
-    seconds = 2 * 1e-4 + (100 // 6) / 1.25e9 + 200 / 1e6 + 100 / 3 / 1e6  # nothing is dealt
-    assert joined.seconds == pytest.approx(seconds)
+    assert joined.seconds == pytest.approx(2 * 1e-4 + (100 // 6) / 1.25e9)
     assert sum(price.share for price in found.layers) == pytest.approx(1)
+
+
+def test_a_layer_takes_its_steps_seconds(digits: Compiled) -> None:
+    """At the party that takes longest."""
+    machine = replace(FREE, multiply_adds_per_second={64: 1e6})
+    plain, slower = (predict(digits.plan, "lan", each).layers for each in (FREE, machine))
+    products = [price for price in plain if price.multiply_adds]
+    more = [s.seconds - p.seconds for s, p in zip(slower, plain, strict=True) if p.multiply_adds]
+    for price, seconds in zip(products, more, strict=True):
+        assert price.multiply_adds / 3 / 1e6 <= seconds < price.multiply_adds / 1e6
 
 
 def test_a_plan_without_layers_has_no_shares(digits: Compiled) -> None:

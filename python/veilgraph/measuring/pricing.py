@@ -6,20 +6,23 @@ and from those of a machine, which are measured and named with every prediction 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from veilgraph.ir.plan.tables import Layer, Phase
-from veilgraph.ir.roles import CLIENT
+from veilgraph.measuring.timeline import finished
+from veilgraph.measuring.work import step_seconds
 from veilgraph.plans import Cost, Plan
 from veilgraph.reports.markup import tag
 from veilgraph.reports.units import counted, seconds
 from veilgraph.targets.machines import MACHINE, Machine
 from veilgraph.targets.networks import Network, network
 
-SENDER, RECEIVER = 0, 1  # of a link, `alice->bob`
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -123,40 +126,31 @@ def predict(
     Raises:
         UsageError: no such network.
     """
-    cost = plan.cost(network_name, entry)
     chosen = _network(plan, network_name)
-    parties = len(plan.manifest.parties) - len(plan.manifest.named(CLIENT))
-    multiplying = sum(
-        machine.multiplying(layer.multiply_adds / parties, layer.ring_bits)
-        for layer in plan.layers_of(entry)
+    seconds = {name: step_seconds(program, machine) for name, program in plan.programs.items()}
+    setup, offline, online = (
+        finished(plan, phase, chosen, machine.round_seconds, seconds, entry) for phase in Phase
     )
-    told = _by_party(plan, Phase.ONLINE, SENDER, entry)
-    dealt = _by_party(plan, Phase.OFFLINE, RECEIVER, entry)
-    answering = max(machine.answering(told[party], dealt[party]) for party in plan.programs)
-
-    def dealing(phase: Phase) -> float:
-        sent, received = (_by_party(plan, phase, end, entry) for end in (SENDER, RECEIVER))
-        return max(machine.dealing(sent[party], received[party]) for party in plan.programs)
-
     return Prediction(
         network=chosen,
-        cost=cost,
-        setup_seconds=cost.setup.network_seconds + dealing(Phase.SETUP),
-        offline_seconds=cost.offline.network_seconds + dealing(Phase.OFFLINE),
-        online_seconds=cost.online.network_seconds
-        + cost.online.rounds * machine.round_seconds
-        + answering
-        + multiplying,
-        layers=_priced(plan, chosen, machine, entry),
+        cost=plan.cost(network_name, entry),
+        setup_seconds=setup,
+        offline_seconds=offline,
+        online_seconds=online,
+        layers=_priced(plan, chosen, _by_layer(plan, seconds, entry), entry),
         entry=entry,
     )
 
 
-def _by_party(plan: Plan, phase: Phase, end: int, entry: int) -> Counter[str]:
-    """Bytes that each party sends or receives in a phase of an entry."""
-    found: Counter[str] = Counter()
-    for link, sent in plan.sent_bytes(phase, entry).items():
-        found[link.split("->")[end]] += sent
+def _by_layer(plan: Plan, seconds: Mapping[str, Floats], entry: int) -> Floats:
+    """Seconds of each layer's steps, offline and online, at the party that takes longest."""
+    found = np.zeros(len(plan.layers))
+    for name, program in plan.programs.items():
+        steps = program.steps
+        is_own = (steps["phase"] != Phase.SETUP) & (steps["entry"] == entry)
+        is_own &= steps["layer"] < len(found)
+        own = np.bincount(steps["layer"][is_own], seconds[name][is_own], minlength=len(found))
+        found = np.maximum(found, own)
     return found
 
 
@@ -170,36 +164,32 @@ def computing_parties(plan: Plan) -> int:
     return len(plan.manifest.computing)
 
 
-def _priced(plan: Plan, chosen: Network, machine: Machine, entry: int) -> tuple[LayerPrice, ...]:
+def _priced(plan: Plan, chosen: Network, computing: Floats, entry: int) -> tuple[LayerPrice, ...]:
     """Each layer's price as if it ran alone, and its share of their sum."""
     groups: dict[tuple[str, bool], list[Layer]] = {}
-    for layer in plan.layers_of(entry):
+    spent: dict[tuple[str, bool], float] = {}
+    known = plan.known_layers
+    for number in plan.layer_numbers(entry):
+        layer = known[number]
         if layer.name and layer.op != "weight":
             # An output may have the name of the layer that computes it, and an input any name.
             key = (layer.name, layer.op in ("input", "reveal"))
             groups.setdefault(key, []).append(layer)
+            spent[key] = spent.get(key, 0.0) + float(computing[number])
     parties = computing_parties(plan)
-    prices = [_price(group, parties, chosen, machine) for group in groups.values()]
+    prices = [_price(group, parties, chosen, spent[key]) for key, group in groups.items()]
     total = sum(each.seconds for each in prices) or 1.0
     return tuple(replace(each, share=each.seconds / total) for each in prices)
 
 
-def _price(group: Sequence[Layer], parties: int, chosen: Network, machine: Machine) -> LayerPrice:
+def _price(group: Sequence[Layer], parties: int, chosen: Network, computing: float) -> LayerPrice:
     online = sum(layer.online_bits for layer in group) // 8
     offline = sum(layer.offline_bits for layer in group) // 8
     rounds = sum(layer.rounds for layer in group)
-    products = sum(layer.multiply_adds for layer in group)
     links = max(parties * (parties - 1), 1)
-    multiplying = sum(
-        machine.multiplying(layer.multiply_adds / parties, layer.ring_bits) for layer in group
-    )
-    dealt = offline / parties
-    making = machine.dealing(dealt, dealt) + machine.answering(online / parties, dealt)
-    seconds = chosen.seconds(rounds, (online + offline) // links) + multiplying + making
-    ops = tuple(layer.op for layer in group)
     return LayerPrice(
         name=group[0].name,
-        ops=ops,
+        ops=tuple(layer.op for layer in group),
         protocols=tuple(layer.protocol for layer in group),
         next_best=tuple(layer.next_best for layer in group),
         next_best_seconds=tuple(layer.next_best_seconds for layer in group),
@@ -207,6 +197,6 @@ def _price(group: Sequence[Layer], parties: int, chosen: Network, machine: Machi
         rounds=rounds,
         online_bytes=online,
         offline_bytes=offline,
-        multiply_adds=products,
-        seconds=seconds,
+        multiply_adds=sum(layer.multiply_adds for layer in group),
+        seconds=chosen.seconds(rounds, (online + offline) // links) + computing,
     )

@@ -196,9 +196,9 @@ def assumptions(predicted: Prediction) -> str:
     return (
         f"Seconds assume {network.name}: {units.size(network.bytes_per_second)}/s a link, "
         f"{units.seconds(network.round_trip_seconds)} round trip; and {MACHINE.name} a party: "
-        f"multiply-adds a second {rates}; {units.size(MACHINE.answering_bytes_per_second)}/s of "
-        f"messages and dealt randomness online, {units.size(MACHINE.dealing_bytes_per_second)}/s "
-        "dealt."
+        f"multiply-adds a second {rates}; {units.size(MACHINE.memory_bytes_per_second)}/s of "
+        f"memory, {units.size(MACHINE.drawn_bytes_per_second)}/s drawn, and "
+        f"{units.amount(MACHINE.words_per_second)} words a second by other instructions."
     )
 
 

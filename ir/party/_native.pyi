@@ -1,9 +1,12 @@
 """Types of the native module; ir/party/native/bindings.cpp is its source."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from veilgraph.ir.party.node import Node
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -34,6 +37,42 @@ def first_of_forms(
     Raises:
         ValueError: a node reads what is made after it.
     """
+
+class NodeMaker:
+    """Makes the nodes of columns, `veilgraph.ir.party.columns.Columns`, as objects.
+
+    Args:
+        node: makes one of its fields in order.
+        operations, places, tensors, pairs: what the columns' numbers are of.
+        counted: the attribute whose value is in the column `number`.
+
+    Raises:
+        ValueError: columns of other lists, or of other lengths.
+    """
+
+    def __init__(
+        self,
+        node: Callable[..., Node],
+        operations: tuple[Any, ...],
+        places: tuple[tuple[Any, ...], ...],
+        tensors: tuple[tuple[Any, ...], ...],
+        pairs: tuple[tuple[Any, ...], ...],
+        counted: str,
+        op: npt.NDArray[np.uint8],
+        place: Int32s,
+        tensor: Int32s,
+        attributes: Int32s,
+        number: Int64s,
+        layer: Int32s,
+        first: Int64s,
+        args: Int32s,
+    ) -> None: ...
+    def node(self, row: int) -> Node:
+        """The node of a row, made anew.
+
+        Raises:
+            IndexError: there is no such row.
+        """
 
 Block = tuple[
     npt.NDArray[np.uint8], Int32s, Int32s, Int32s, Int64s, Int64s, Int64s,

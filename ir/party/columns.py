@@ -76,19 +76,26 @@ class Columns:
 
     def node(self, row: int) -> Node:
         """The node of a row, made anew."""
-        op, place, tensor, attributes, number, layer, first, args = self._read
-        party, phase, entry = self.places[place[row]]
-        shape, type = self.tensors[tensor[row]]
-        attrs = counted(self.pairs[attributes[row]], number[row])
-        operands = tuple(args[first[row] : first[row + 1]])
-        kind = ops.ALL[op[row]]
-        return Node(row, kind, party, operands, attrs, shape, type, phase, layer[row], entry)
+        return self._maker.node(row)
 
     @cached_property
-    def _read(self) -> tuple[memoryview, ...]:
-        """The columns for who reads single elements: as lists they would take ten times as much."""
-        columns = (self.op, self.place, self.tensor, self.attributes, self.number, self.layer)
-        return tuple(column.data for column in (*columns, self.first, self.args))
+    def _maker(self) -> _native.NodeMaker:
+        return _native.NodeMaker(
+            Node,
+            tuple(ops.ALL),
+            tuple(self.places),
+            tuple(self.tensors),
+            tuple(self.pairs),
+            COUNTED,
+            self.op,
+            self.place,
+            self.tensor,
+            self.attributes,
+            self.number,
+            self.layer,
+            self.first,
+            self.args,
+        )
 
     def rows_of(self, *kinds: PartyOp) -> Int64s:
         """The rows of some operations, in order."""
@@ -334,7 +341,7 @@ class Nodes(MutableSequence[Node]):
             return [self[i] for i in range(len(self))[at]]
         source = self._columns if self.growing is None else self.growing
         assert source is not None, "all nodes are made before any is changed"
-        row = range(len(self))[at]
+        row = at if at >= 0 else at + len(self)
         self._made[row] = node = source.node(row)
         return node
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -54,6 +55,37 @@ def test_columns_and_back(choices: random.Random, operations: int) -> None:
         every = [node.id for node in made.nodes if node.op is op]
         assert columns.rows_of(op).tolist() == every
         assert [node.id for node in nodes_of(Nodes(columns), op)] == every
+
+
+@pytest.mark.parametrize(
+    ("column", "change"),
+    [
+        ("op", lambda c: c.op + np.uint8(200)),
+        ("place", lambda c: c.place + 100),
+        ("tensor", lambda c: c.tensor - 1),
+        ("attributes", lambda c: c.attributes + 100),
+        ("number", lambda c: c.number[1:]),
+        ("layer", lambda c: c.layer[1:]),
+        ("first", lambda c: c.first[:0]),
+        ("first", lambda c: c.first[::-1].copy()),
+        ("first", lambda c: c.first + len(c.args)),
+        ("places", lambda c: [()] * len(c.places)),
+        ("tensors", lambda c: []),
+        ("pairs", lambda c: [[] for _ in c.pairs]),
+    ],
+)
+def test_no_node_is_made_of_columns_of_another_program(
+    column: str, change: Callable[[Columns], object]
+) -> None:
+    columns = columns_of(chains(2).nodes)
+    with pytest.raises(ValueError, match=r"columns are of other|operands are out of order"):
+        replace(columns, **{column: change(columns)}).node(0)
+
+
+@pytest.mark.parametrize("row", [-1, 1 << 40])
+def test_there_is_no_node_of_no_row(row: int) -> None:
+    with pytest.raises(IndexError):
+        columns_of(chains(2).nodes).node(row)
 
 
 def test_a_chain_of_views_as_long_as_a_program() -> None:

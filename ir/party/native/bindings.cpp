@@ -8,6 +8,7 @@
 
 #include "ir/party/native/arrays.h"
 #include "ir/party/native/lines.h"
+#include "ir/party/native/node_bindings.h"
 #include "ir/party/native/row_bindings.h"
 
 namespace nb = nanobind;
@@ -76,6 +77,7 @@ nb::object first_of_forms(const std::vector<veil::Column<int32_t>>& seen,
 }  // namespace
 
 NB_MODULE(_native, m) {
+  veil::bind_nodes(m);
   veil::bind_rows(m);
   m.def("read_lines", &read_lines, "text"_a, "operations"_a, "layers"_a);
   m.def("first_of_forms", &first_of_forms, "seen"_a, "own"_a, "first"_a, "args"_a);

@@ -19,6 +19,7 @@ from veilgraph.ir.plan.tables import Tensor
 from veilgraph.ir.training import Noise, Recipe
 from veilgraph.runtime.discrete_gaussian import Sampler
 from veilgraph.runtime.encoding import Integers, encode
+from veilgraph.training import simulated
 from veilgraph.training.exact_rehearsal import rehearse
 from veilgraph.training.noises import parts_of
 from veilgraph.training.plan_steps import inputs_of
@@ -121,6 +122,24 @@ def test_the_variance_is_rounded_up() -> None:
     for rate in (0.1, 0.05, 1e-3):
         exact = (rate * 0.3 * 2**20) ** 2 / 2
         assert 0 <= noise.variance(rate, 20) - exact < 1 + 1e-6 * exact
+
+
+def test_noise_is_by_the_rate_that_a_step_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not by the one asked for, of which one unit in some steps is up to sixteen times."""
+    plan, weights = noisy("cleartext")
+    unit = {t.name: 2.0**-t.frac_bits for t in inputs_of(plan, "step")}["step_size"]
+    asked, rates = 0.3 * unit * BATCH, list[float]()
+
+    def seen(recipe: Any, inputs: Any, party: str, rate: float, sampler: Sampler) -> Any:
+        rates.append(rate)
+        found = parts_of(recipe, inputs, party, rate, sampler)
+        assert all(np.any(part.values) == (rate > 0) for part in found.values())
+        return found
+
+    monkeypatch.setattr(simulated, "parts_of", seen)
+    veilgraph.simulate_training(plan, weights, DATA, rate=asked, steps=20)
+    assert set(rates) == {0.0, unit * BATCH}
+    assert rates.count(unit * BATCH) in (5, 6, 7)
 
 
 def test_noise_that_is_too_fine_for_the_plan() -> None:

@@ -192,6 +192,21 @@ def test_parties_that_disagree_on_the_rate(tmp_path: Path) -> None:
         assert f"and {name} expects" in str(found[name])
 
 
+def test_an_owner_who_tells_one_unit_more(tmp_path: Path) -> None:
+    """At small rates that is a multiple of what was agreed."""
+    parties = Parties(tmp_path, "rep3")
+    bits = {tensor.name: tensor.frac_bits for tensor in parties.plan.party("alice").inputs}
+    unit = BATCH * 2.0 ** -bits["step_size"]
+
+    def act(trainer: Any, name: str) -> Any:
+        return trainer.fit(rate=RATE + unit if name == "alice" else RATE, steps=2)
+
+    found = parties.run(act)
+    for name in ("bob", "carol"):
+        assert isinstance(found[name], SecurityAbort)
+        assert f"and {name} expects" in str(found[name])
+
+
 @pytest.mark.parametrize(
     ("name", "told"),
     [("step_size", "what step_size is in a step"), ("overflow", "whether a parameter overflowed")],

@@ -47,7 +47,7 @@ def parts_of(
 
     Args:
         inputs: that this party gives to a step.
-        rate: of the step.
+        rate: of the step, as it is told; a step of none takes no gradient, and has no noise.
 
     Raises:
         UsageError: noise so small that the plan's numbers are too coarse for it.
@@ -58,11 +58,12 @@ def parts_of(
     found = {}
     for tensor in (tensor for tensor in inputs if tensor.name in names):
         variance = recipe.noise.variance(rate, tensor.frac_bits)
-        if variance < LEAST_VARIANCE:
+        if 0 < variance < LEAST_VARIANCE:
             raise UsageError(
                 f"The noise at a rate of {rate:.4g} is too small for this plan's numbers.",
                 "Compile with this rate too, or with more noise.",
             )
-        drawn = sampler.gaussian(variance, tensor.elements)
+        count = tensor.elements
+        drawn = sampler.gaussian(variance, count) if variance else np.zeros(count)
         found[tensor.name] = Integers(drawn.astype(np.int64))
     return found

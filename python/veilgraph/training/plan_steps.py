@@ -12,7 +12,16 @@ import numpy.typing as npt
 
 from veilgraph.ir.errors import AccuracyError, SecurityAbort, UsageError
 from veilgraph.ir.plan.tables import UNSAVED, Phase, Tensor
-from veilgraph.ir.training import HELD, OVERFLOW, SHARE, STEP, Recipe, Schedule, mean_shares
+from veilgraph.ir.training import (
+    HELD,
+    OVERFLOW,
+    SHARE,
+    STEP,
+    STEP_SIZE,
+    Recipe,
+    Schedule,
+    mean_shares,
+)
 from veilgraph.plans import Plan
 from veilgraph.runtime import encoding
 from veilgraph.training.batches import Array, checked, orders
@@ -76,6 +85,14 @@ class Batches:
         up = (0.5 + number * GOLDEN) % 1  # of the first step, to the nearest
         units = self.units
         return {n: floor(x / units[n] + up) * units[n] for n, x in self.factors(number).items()}
+
+    def noise_rate(self, number: int) -> float:
+        """The rate by which a step's gradient is multiplied as it is told, and so its noise too.
+
+        By the rate that was asked for, a step that is told one unit in place of less would have
+        less noise than its gradient is hidden by.
+        """
+        return self.told(number)[STEP_SIZE] * self.recipe.rows
 
     def factors(self, number: int) -> dict[str, float]:
         """The public factors of one step."""

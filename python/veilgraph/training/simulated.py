@@ -108,7 +108,7 @@ def simulate_training(
             given |= {given_by(name, who): mask for who in plan.manifest.computing}
         for who, sampler in samplers.items():
             own = inputs_of(plan, STEP, who)
-            given |= parts_of(recipe, own, who, batches.rate(number), sampler)
+            given |= parts_of(recipe, own, who, batches.noise_rate(number), sampler)
         runs.append((STEP, given))
         orders.append(order)
     runs += [(AUDIT, {})] if AUDIT in plan.manifest.entries else []

@@ -51,7 +51,6 @@ from veilgraph.verification.signatures import signature_file
 
 Array = npt.NDArray[np.float32]
 Arrays = Mapping[str, npt.ArrayLike]
-OTHER_RATE = 2.0**-10  # relative: what a factor is off by as it is encoded
 
 
 class Trainer:
@@ -251,7 +250,7 @@ class Trainer:
             masks = drawn(self.recipe.masks, self.session.id, number).items()
             mine = {**factors, **{given_by(name, self.party): x for name, x in masks}}
             given |= {name: value for name, value in mine.items() if name in own}
-            rate_now = batches.rate(number)
+            rate_now = batches.noise_rate(number)
             inputs = self.session.inputs
             given |= parts_of(self.recipe, inputs, self.party, rate_now, self._sampler)
             told = self._run(given, STEP)
@@ -290,7 +289,7 @@ class Trainer:
                 continue
             unit = 2.0 ** -next(t for t in self.session.outputs if t.name == name).frac_bits
             found = float(told[name].item())
-            if not np.isclose(found, number, OTHER_RATE, 2 * unit):
+            if abs(found - number) > unit / 2:  # whole units are told, and as many by all
                 raise SecurityAbort(
                     f"This step was made with {name} {found:.6g}, and {self.party} expects "
                     f"{number:.6g}.",

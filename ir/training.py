@@ -56,7 +56,8 @@ def schedule(rate: Rate) -> Schedule:
     def by_step(step: int) -> float:
         if not callable(rate):
             return require_rate(rate)
-        return 0.0 if rate(step) == 0 else require_rate(rate(step))
+        found = rate(step)
+        return 0.0 if found == 0 else require_rate(found)
 
     return by_step
 

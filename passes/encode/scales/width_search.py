@@ -166,16 +166,25 @@ class WidthSearch:
     def _trimmed(self, now: Priced, least: Mapping[ir.Value, int]) -> Priced:
         """Without the widths that turn out not to be needed, the costliest first."""
         while True:
-            before = now.bits
+            before = now
             rings = now.trial.accumulators
             free = [accumulator for accumulator in least if rings[accumulator] > least[accumulator]]
-            sent = {accumulator: self._lowered(now, accumulator).bits for accumulator in free}
-            for accumulator in sorted(sent, key=lambda accumulator: sent[accumulator]):
+            sent, is_better = dict[ir.Value, float](), dict[ir.Value, bool]()
+            for accumulator in free:
                 low = self._lowered(now, accumulator)
-                if low.trial.noise <= self.noise and low.bits < now.bits:
+                sent[accumulator] = low.bits
+                is_better[accumulator] = self._is_better(low, now)
+            for accumulator in sorted(sent, key=lambda accumulator: sent[accumulator]):
+                if now is before and not is_better[accumulator]:
+                    continue  # as it was found above
+                low = self._lowered(now, accumulator)
+                if self._is_better(low, now):
                     now = low
-            if now.bits == before:
+            if now is before:
                 return now
+
+    def _is_better(self, low: Priced, now: Priced) -> bool:
+        return low.trial.noise <= self.noise and low.bits < now.bits
 
     def _exchanged(self, now: Priced, least: Mapping[ir.Value, int]) -> Priced:
         """With accumulators raised, the most noise for the bits first, where more is given back.

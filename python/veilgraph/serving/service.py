@@ -251,7 +251,7 @@ class Service:
         return f"{self._config.listen}:{self._config.me.port}"
 
     def run(self) -> None:
-        """Serves until `leave` is called, by a signal handler or another thread."""
+        """Serves until another thread calls `leave`: a signal handler could wait for itself."""
         self._host.run()
 
     @property

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from veilgraph.commands import arguments
+from veilgraph.commands.serving.signals import on_signals
 from veilgraph.reports.tables import remark
 from veilgraph.runtime.client.loopback import LOOPBACK
 from veilgraph.serving.gateway import Gateway
@@ -33,12 +34,9 @@ def command(config_file: Path, port: int, timeout_seconds: float | None) -> None
 
     Whoever reaches the port asks as this client. Programs on other hosts don't.
     """
-    with Gateway(config_file, port, timeout_seconds=timeout_seconds) as gateway:
-        numbers = (signal.SIGTERM, signal.SIGINT)
-        kept = {n: signal.signal(n, lambda *_: gateway.stop()) for n in numbers}
-        try:
-            remark(f"the gateway listens at {LOOPBACK}:{gateway.port}")
-            gateway.run()
-        finally:
-            for number, handler in kept.items():
-                signal.signal(number, handler)
+    with (
+        Gateway(config_file, port, timeout_seconds=timeout_seconds) as gateway,
+        on_signals(dict.fromkeys((signal.SIGTERM, signal.SIGINT), gateway.stop)),
+    ):
+        remark(f"the gateway listens at {LOOPBACK}:{gateway.port}")
+        gateway.run()

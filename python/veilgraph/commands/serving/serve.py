@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from veilgraph.commands import arguments
+from veilgraph.commands.serving.signals import on_signals
 from veilgraph.reports.tables import remark
 from veilgraph.runtime.service.host import MOST_AHEAD
 from veilgraph.serving.service import MOST_WAIT_SECONDS, WAIT_SECONDS, Service
@@ -73,15 +74,8 @@ def command(party: str, config_file: Path, models: Path, **options: Any) -> None
     Clients ask with `veilgraph infer`; me.clients in parties.yaml says who may.
     """
     with Service(party, config_file, models, **options) as service:
-        kept = {
-            number: signal.signal(number, lambda *_: service.leave())
-            for number in (signal.SIGTERM, signal.SIGINT)
-        }
-        kept[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: service.reload())
-        try:
+        ends = dict.fromkeys((signal.SIGTERM, signal.SIGINT), service.leave)
+        with on_signals({**ends, signal.SIGHUP: service.reload}):
             remark(f"{party} listens at {service.address}, and looks for the others")
             service.run()
-        finally:
-            for number, handler in kept.items():
-                signal.signal(number, handler)
     remark(f"{party} has left")

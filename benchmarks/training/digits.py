@@ -78,9 +78,19 @@ def begun(model: str, seed: int) -> nn.Module:
 
 
 def in_float(
-    module: nn.Module, rows: Digits, steps: int, seed: int, batch: int = BATCH, rate: float = RATE
+    module: nn.Module,
+    rows: Digits,
+    steps: int,
+    seed: int,
+    batch: int = BATCH,
+    rate: float = RATE,
+    changed: Callable[[nn.Module], None] | None = None,
 ) -> list[float]:
-    """The losses of as many steps in float32, on the very rows of a run in secret."""
+    """The losses of as many steps in float32, on the very rows of a run in secret.
+
+    Args:
+        changed: changes gradients before they are followed.
+    """
     optimizer = torch.optim.SGD(module.parameters(), rate, momentum=MOMENTUM)
     losses = []
     for order in islice(orders(len(rows.images), batch, seed), steps):
@@ -88,6 +98,8 @@ def in_float(
         z = module(torch.from_numpy(rows.images[order]))
         loss = functional.cross_entropy(z, torch.from_numpy(rows.labels[order]))
         loss.backward()
+        if changed is not None:
+            changed(module)
         optimizer.step()
         losses.append(loss.item())
     return losses

@@ -2,13 +2,15 @@
 
     python -m benchmarks.training.networks [--quick] [--json] [--write]
         [--steps 300] [--rehearsed 300] [--case alexnet:128] ...
+        [--max-noise 0.05] [--controls 2]
 
 Networks of workloads.py, average pools, batches as CryptGPU and Piranha took them: AlexNet 128,
 VGG-16 32. Three processes over mutual TLS on loopback: alice has made pictures (pictures.py), bob
 their labels, carol computes; alice is told the loss of each step. Float32 is PyTorch's SGD from the
 same parameters, on the same rows. The plan is compiled in a process of its own, whose memory is
 told; the rehearsal in float32, which every use asks another length of, is apart. The largest
-party's memory is that of its process. --steps 0 compiles and counts, and runs nothing.
+party's memory is that of its process. --steps 0 compiles and counts, and runs nothing. A control is
+float32 again (control.py), without noise and with what rounding is allowed: the furthest is told.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import torch
 
 import veilgraph
 from benchmarks.harness.reporting import Findings, apart, parser, report
+from benchmarks.training.control import again
 from benchmarks.training.digits import MOMENTUM, in_float, right, weights_of
 from benchmarks.training.parties import NAMES, Attempt, Run, ended, written
 from benchmarks.training.pictures import begun, pictures
@@ -35,13 +38,14 @@ from veilgraph.ir.training import START, STEP
 from veilgraph.plans import Plan
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
+from veilgraph.training.compiling import MAX_NOISE
 from veilgraph.training.plan_steps import step_bytes
 
 HEADINGS = (
     "network|#batch|#sent a step|#rounds|#compiled|#processor|#memory|#a step|#memory, a party|"
     "#steps|#loss, float32|#in secret"
 )
-CURVE_HEADINGS = "up to step|#float32|#in secret|#apart"
+CURVE_HEADINGS = "up to step|#float32|#in secret|#apart|#float32 again, apart"
 CASES = ("alexnet:128", "vgg16:32")
 QUICK = "alexnet:2"
 RATES = {"alexnet": 0.02, "vgg16": 0.005}
@@ -66,7 +70,9 @@ class Compiling:
     encoding: str
 
 
-def compiled(network: str, batch: int, count: int, steps: int, folder: Path) -> Compiling:
+def compiled(
+    network: str, batch: int, count: int, steps: int, max_noise: float, folder: Path
+) -> Compiling:
     """A plan of a step, which is then in the folder."""
     torch.set_num_threads(1)
     LOG.setLevel(logging.INFO)
@@ -80,6 +86,7 @@ def compiled(network: str, batch: int, count: int, steps: int, folder: Path) -> 
             optimizer=veilgraph.SGD(momentum=MOMENTUM),
             rate=RATES[network],
             steps=steps,
+            max_noise=max_noise,
             owners={"labels": "bob"},
             reveal={"parameters": "alice", "loss": "alice"},
         )
@@ -116,12 +123,14 @@ def trained(network: str, batch: int, count: int, steps: int, plan: Plan) -> dic
     }
 
 
-def measured(case: str, count: int, steps: int, rehearsed: int) -> dict[str, Any]:
+def measured(
+    case: str, count: int, steps: int, rehearsed: int, max_noise: float, controls: int
+) -> dict[str, Any]:
     """All figures of a case: "alexnet:128"."""
     network, _, rows = case.partition(":")
     batch = int(rows)
     with tempfile.TemporaryDirectory() as folder:
-        compiling = apart(compiled, network, batch, count, rehearsed, Path(folder))
+        compiling = apart(compiled, network, batch, count, rehearsed, max_noise, Path(folder))
         plan = Plan.load(Path(folder) / "model.plan")
     entry = plan.manifest.entries.index(STEP)
     figures = {
@@ -131,7 +140,15 @@ def measured(case: str, count: int, steps: int, rehearsed: int) -> dict[str, Any
         "rounds": sum(plan.rounds(phase, entry) for phase in (Phase.OFFLINE, Phase.ONLINE)),
         **asdict(compiling),
     }
-    return figures | (trained(network, batch, count, steps, plan) if steps else {})
+    if not steps:
+        return figures
+    shown, rate = pictures(count), RATES[network]
+    figures["float32_again"] = [
+        again(network, batch, shown, steps, rate, seed, noise)
+        for seed in range(controls)
+        for noise in (0.0, max_noise)
+    ]
+    return figures | trained(network, batch, count, steps, plan)
 
 
 def _row(found: dict[str, Any]) -> list[str]:
@@ -157,12 +174,17 @@ def _row(found: dict[str, Any]) -> list[str]:
 
 def _curve(found: dict[str, Any]) -> Table:
     """Mean losses of tenths of a run."""
-    both = [np.array_split(found[which], PARTS) for which in ("float32_losses", "losses")]
-    ends, rows = np.cumsum([len(part) for part in both[0]]), list[list[str]]()
-    for end, real, secret in zip(ends, *both, strict=True):
-        if len(real):
-            apart = secret.mean() / real.mean() - 1
-            rows.append([str(end), f"{real.mean():.4f}", f"{secret.mean():.4f}", f"{apart:+.2%}"])
+    parts = np.array_split(np.arange(len(found["losses"])), PARTS)
+    rows = list[list[str]]()
+    for part in (each for each in parts if len(each)):
+        real, secret, *repeated = (
+            np.take(losses, part).mean()
+            for losses in (found["float32_losses"], found["losses"], *found["float32_again"])
+        )
+        furthest = max((x / real - 1 for x in repeated), key=abs, default=None)
+        told = "-" if furthest is None else f"{furthest:+.2%}"
+        apart = f"{secret / real - 1:+.2%}"
+        rows.append([str(part[-1] + 1), f"{real:.4f}", f"{secret:.4f}", apart, told])
     right = units.percent(found["float32_accuracy"]), units.percent(found["accuracy"])
     title = f"{found['network']}, test pictures right: float32 {right[0]}, in secret {right[1]}"
     return Table.of(CURVE_HEADINGS, rows, title)
@@ -173,7 +195,10 @@ def measure(options: argparse.Namespace) -> Findings:
     count, steps, rehearsed = PICTURES, options.steps, options.rehearsed
     if options.quick:
         cases, count, steps, rehearsed = [QUICK], FEW_PICTURES, 2, 4
-    found = [measured(case, count, steps, rehearsed) for case in cases]
+    found = [
+        measured(case, count, steps, rehearsed, options.max_noise, options.controls)
+        for case in cases
+    ]
     tables = [Table.of(HEADINGS, [*map(_row, found)], f"{count:,} pictures")]
     tables += [_curve(each) for each in found if "losses" in each]
     notes = [
@@ -190,6 +215,8 @@ def main() -> None:
     made.add_argument("--steps", type=int, default=300)
     made.add_argument("--rehearsed", type=int, default=300, help="steps that compiling rehearses")
     made.add_argument("--case", action="append", help="a network and its batch, as vgg16:128")
+    made.add_argument("--max-noise", type=float, default=MAX_NOISE, help="as compile_training's")
+    made.add_argument("--controls", type=int, default=0, help="pairs of float32 again")
     options = made.parse_args()
     report("training.networks", options, lambda: measure(options))
 

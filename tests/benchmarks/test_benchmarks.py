@@ -112,8 +112,10 @@ def test_finetuning() -> None:
 
 @pytest.mark.slow
 def test_training_of_networks() -> None:
-    (found,) = quick("training.networks")["cases"]
+    (found,) = quick("training.networks", "--controls", "1")["cases"]
     assert np.allclose(found["losses"], found["float32_losses"], rtol=0.05)
+    for losses in found["float32_again"]:
+        assert np.allclose(losses, found["float32_losses"], rtol=0.05)
     assert found["step_bytes"] > 0 < found["party_bytes"]
     assert found["step_seconds"] > 0 < found["processor_seconds"]
 

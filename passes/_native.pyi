@@ -37,6 +37,9 @@ def align_messages(
     parties: Int32s,
     bytes: Int64s,
     round_bytes: int,
+    work: Int64s,
+    slow: Flags,
+    round_work: int,
     first: Int64s,
     args: Int32s,
 ) -> Int64s:
@@ -47,10 +50,17 @@ def align_messages(
     """
 
 def batch_rounds(
-    facts: Facts, stages: Int32s, wanted: Int64s, first: Int64s, args: Int32s
+    facts: Facts,
+    parties: Int32s,
+    stages: Int32s,
+    wanted: Int64s,
+    slow: Flags,
+    first: Int64s,
+    args: Int32s,
 ) -> tuple[Flags, Int64s, Int64s]:
     """Whether each node is live; where it runs, a stage times 2^32 and the rounds of it that are
     over; and the rounds of each stage. A send is not there before the place that is wanted of it.
+    One made of a slow node of its round is there no sooner than it is needed.
 
     Raises:
         ValueError: columns that are not those of a program.

@@ -321,7 +321,7 @@ def _expand(program: Program) -> None:
 
 
 def _batch_rounds(program: Program) -> None:
-    program.schedule = batch_rounds(program.expanded.program, program.round_bytes)
+    program.schedule = batch_rounds(program.expanded.program, program.pace)
     program.level = Level.SCHEDULED
 
 

@@ -12,13 +12,14 @@ import numpy.typing as npt
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.graph.table_options import AS_USUAL, TableOptions
 from veilgraph.ir.meaning.integers import NumpyProducts, Products
+from veilgraph.ir.plan.tables import Pace
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import RealRange
 from veilgraph.passes.encode.aim import Aim
 from veilgraph.passes.graph.drop_clips import DroppedClips
 from veilgraph.passes.graph.infer_visibility import Visibility
 from veilgraph.passes.graph.reveal_as import Form
-from veilgraph.passes.party.align_messages import round_bytes_of
+from veilgraph.passes.party.align_messages import pace_of
 from veilgraph.passes.party.batch_rounds import Schedule
 from veilgraph.passes.party.expand_protocols import Choices, Expanded
 from veilgraph.passes.ranges.calibrate import Key, Ranges, Reach
@@ -151,6 +152,6 @@ class Program:
     questions: list[Questions] = field(init=False)
 
     @property
-    def round_bytes(self) -> int:
-        """What a link carries in the time of a round, by which messages are put in rounds."""
-        return round_bytes_of(self.target.network, self.options.goal)
+    def pace(self) -> Pace:
+        """What the time of a round is worth, by which messages are put in rounds."""
+        return pace_of(self.target.network, self.options.goal)

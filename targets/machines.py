@@ -40,11 +40,12 @@ class Machine:
         """Seconds of a round in which nothing is sent."""
         return network.seconds(1, 0) + self.round_seconds
 
-    def multiplying(self, multiply_adds: float, ring_bits: int) -> float:
-        """Seconds of so many multiply-adds."""
+    def multiplying(self, multiply_adds: float, ring_bits: int, moved_bytes: float = 0) -> float:
+        """Seconds of so many multiply-adds, of operands and results of so many bytes."""
         widths = sorted(self.multiply_adds_per_second)
         width = next((width for width in widths if ring_bits <= width), widths[-1])
-        return multiply_adds / self.multiply_adds_per_second[width]
+        own = multiply_adds / self.multiply_adds_per_second[width]
+        return own + moved_bytes / self.memory_bytes_per_second
 
     def dealing(self, sent_bytes: float, received_bytes: float) -> float:
         """Seconds of a party that sends and receives so much offline."""

@@ -25,10 +25,10 @@ from veilgraph.ir.party.ops import PartyOp
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.party.text import print_program
 from veilgraph.ir.plan.plan import Plan
-from veilgraph.ir.plan.tables import ROUND_BYTES, Manifest, Phase, Tensor
+from veilgraph.ir.plan.tables import ROUND_BYTES, ROUND_TIME, Manifest, Pace, Phase, Tensor
 from veilgraph.ir.roles import COMPUTING
 from veilgraph.ir.types import Kind, Type
-from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
+from veilgraph.passes.party.batch_rounds import FREE, Schedule, batch_rounds
 from veilgraph.passes.party.expand_protocols import Expanded
 from veilgraph.passes.party.prune import prune
 from veilgraph.passes.plan.emit_plan import emit_plan
@@ -62,7 +62,7 @@ def ring(x: npt.ArrayLike, bits: int) -> npt.NDArray[np.uint64]:
 # Lowering
 
 
-def plan_of(expanded: Expanded, suite: str = "rep3", round_bytes: int = 0) -> Plan:
+def plan_of(expanded: Expanded, suite: str = "rep3", pace: Pace = FREE) -> Plan:
     """The plan of a party-level program, its messages taken as they are (see verify_masking)."""
     expanded = prune(expanded)
     program = expanded.program
@@ -78,12 +78,12 @@ def plan_of(expanded: Expanded, suite: str = "rep3", round_bytes: int = 0) -> Pl
         network={"name": "lan", "bytes_per_second": 1.25e9, "round_trip_seconds": 2e-4},
         ring_bits=64,
         encoding="integers",
-        options={ROUND_BYTES: round_bytes},
+        options={ROUND_BYTES: pace.bytes, ROUND_TIME: pace.nanoseconds},
     )
     named = tensors_of(program, [op for op in ops.ALL if op.listed])
     return emit_plan(
         expanded,
-        batch_rounds(program, round_bytes),
+        batch_rounds(program, pace),
         manifest,
         named,
         {"party": print_program(program)},
@@ -331,7 +331,7 @@ def check_interpreters(
     weights: Mapping[str, npt.NDArray[np.int64]] | None = None,
     seed: int = 1,
     threads: int = 1,
-    round_bytes: int = 0,
+    pace: Pace = FREE,
 ) -> list[Evaluation]:
     """Holds that the interpreters compute and send what the oracle does; returns the oracle's runs.
 
@@ -339,12 +339,12 @@ def check_interpreters(
 
     Args:
         batches: of signed integers that float64 holds exactly, since owners give real numbers.
-        round_bytes: what a link carries in the time of a round, by which messages are aligned.
+        pace: what the time of a round is worth, by which messages are aligned.
     """
     program = expanded.program
     keys = known_keys(len(program.parties), seed)
-    plan = plan_of(expanded, round_bytes=round_bytes)
-    schedule = batch_rounds(program, round_bytes)
+    plan = plan_of(expanded, pace=pace)
+    schedule = batch_rounds(program, pace)
     evaluations = []
     for number, ran in enumerate(run_interpreters(plan, keys, batches, weights, threads), start=1):
         given = {**(weights or {}), **batches[number - 1]}

@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,17 +41,26 @@ TREES = "trees"  # an option of the manifest: whether the structure of trees is 
 CATEGORIES = "categories"  # an option of the manifest: whether tables of text are public
 LACKS = "lacks"  # an option of the manifest: whether numbers may be missing in some input
 ROUND_BYTES = "round_bytes"  # an option of the manifest: what a link carries in a round's time
+ROUND_TIME = "round_nanoseconds"  # an option of the manifest: that time
 UNSAVED = "unsaved"  # an option of the manifest: states that no file holds, since runs give them
 LABELS = "labels"  # an option of the manifest: what classes are called, by output
 ONLY_ENTRY = "infer"  # of a plan of one model
 AS_REVEALED = " as revealed"  # behind an output's name: the operation that rounds it
 AS_KEPT = " as kept"  # behind a state's name: what brings its next value into its encoding
 ROUND = 0xFFFF  # in place of a kernel's number: this step is a round
-# Of a message, and of what a link carries in the time of a round: sums stay within 63 bits.
+# Of a message, and of what the time of a round is worth: sums stay within 63 bits.
 MOST_COUNTED_BYTES = 1 << 40
 # A message from here on is large: it has its place in memory while steps still run, it moves
 # meanwhile, and links that have one each work on a thread of their own.
 LARGE_MESSAGE_BYTES = 1 << 20
+
+
+class Pace(NamedTuple):
+    """What the time of a round is worth, which decides what goes in which; 0: none waits."""
+
+    bytes: int = 0  # that a link carries in it
+    nanoseconds: int = 0  # in which a party multiplies
+
 
 STEP = np.dtype(
     [
@@ -336,12 +345,11 @@ class Manifest:
         return {str(name): tuple(map(str, texts)) for name, texts in known.items()}
 
     @property
-    def round_bytes(self) -> int:
-        """What a link carries in the time of a round, by which messages are put in rounds; 0: none
-        waits for others.
-        """
-        stated = self.options.get(ROUND_BYTES)
-        return stated if isinstance(stated, int) and 0 <= stated <= MOST_COUNTED_BYTES else 0
+    def pace(self) -> Pace:
+        """What the time of a round is worth, by which messages are put in rounds."""
+        stated = (self.options.get(name) for name in (ROUND_BYTES, ROUND_TIME))
+        found = (each if isinstance(each, int) else 0 for each in stated)
+        return Pace(*(each if 0 <= each <= MOST_COUNTED_BYTES else 0 for each in found))
 
     @property
     def forms(self) -> dict[str, str]:

@@ -1,6 +1,7 @@
 #include "passes/native/alignment.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
@@ -15,18 +16,26 @@ namespace {
 // Of messages that are alike the largest takes at least so many sixteenths of a round's time, if
 // they are to be aligned.
 constexpr int64_t kSixteenths[] = {0, 1, 2, 4, 8, 16, 32};
-constexpr int64_t kMostBytes = int64_t{1} << 40;  // of a message: sums stay within 63 bits
+constexpr int64_t kMostCounted = int64_t{1} << 40;  // of a message or a node: sums stay in 63 bits
+constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
 // What bounds the time that a stranger's plan takes: how often each node is looked at, all in all,
 // and the types of a layer whose messages are compared.
 constexpr size_t kMostLooks = 256;
 constexpr size_t kMostKinds = 16;
 constexpr int32_t kAlone = -1;
+constexpr Position kNever = -1;
 
 // Consecutive nodes of one layer.
 struct Layer {
   size_t begin;
   size_t end;
   std::vector<int64_t> largest;  // bytes of a message, of each group of those that are alike
+};
+
+// What happens between two rounds, and in the second one.
+struct Round {
+  std::map<int32_t, int64_t> work;                      // nanoseconds by party
+  std::map<std::pair<int32_t, int32_t>, int64_t> sent;  // bytes by sender and receiver
 };
 
 class Alignment {
@@ -37,7 +46,9 @@ class Alignment {
         live_(live_nodes(steps.facts, steps.operands)),
         group_(steps.facts.size(), kAlone),
         wanted_(steps.facts.size(), 0),
-        at_(steps.facts.size(), 0) {
+        at_(steps.facts.size(), 0),
+        slow_(steps.facts.size(), kNever),
+        senders_(steps.facts.size(), 0) {
     const auto layers = traffic.layers;
     for (size_t begin = 0, end; begin < layers.size(); begin = end) {
       end = begin;
@@ -49,18 +60,23 @@ class Alignment {
   std::vector<Position> cheapest() {
     place_nodes(steps_, live_, wanted_, 0, at_.size(), at_);
     std::vector<Position> best = wanted_;
-    int64_t least = price();
-    int64_t before = -1;
+    int64_t least = price(at_), chosen = kNone, before = -1;
     for (const int64_t share : kSixteenths) {
       const int64_t smallest = traffic_.round_bytes * share / 16;
       if (smallest == std::exchange(before, smallest)) continue;
       for (const Layer& layer : layers_) place(layer, smallest);
-      const int64_t own = price();
+      const int64_t own = price(at_);
       if (own >= least) continue;
       least = own;
+      chosen = smallest;
       best = wanted_;
     }
-    return best;
+    if (!has_slow()) return best;
+    for (const Layer& layer : layers_) {
+      place(layer, chosen);
+      hold(layer, chosen);
+    }
+    return seconds(wanted_) < seconds(best) ? wanted_ : best;
   }
 
  private:
@@ -68,7 +84,18 @@ class Alignment {
   bool is_sent(size_t node) const {
     return live_[node] && (steps_.facts[node] & kSend) != 0 && steps_.stages[node] != 0;
   }
-  int64_t bytes_of(size_t node) const { return std::min(traffic_.bytes[node], kMostBytes); }
+  int64_t bytes_of(size_t node) const { return std::min(traffic_.bytes[node], kMostCounted); }
+
+  bool is_slow(size_t node) const {
+    return live_[node] && steps_.stages[node] != 0 && traffic_.slow[node];
+  }
+  bool has_slow() const {
+    for (size_t i = 0; i < at_.size(); ++i) {
+      if (is_slow(i)) return true;
+    }
+    return false;
+  }
+  int32_t sender_of(size_t send) const { return traffic_.parties[steps_.operands.of(send)[0]]; }
 
   // Alike are messages of a stage and a type that wait for as many of that type in their layer.
   Layer grouped(size_t begin, size_t end) {
@@ -101,8 +128,13 @@ class Alignment {
 
   // Aligns what has a message of at least so many bytes.
   void place(const Layer& layer, int64_t smallest) {
-    const std::vector<int64_t>& largest = layer.largest;
     place_early(layer);
+    // Else of two groups each waits for the other, as far as can be seen.
+    if (!settle(layer, smallest)) place_early(layer);
+  }
+
+  bool settle(const Layer& layer, int64_t smallest) {
+    const std::vector<int64_t>& largest = layer.largest;
     std::vector<Position> last(largest.size());
     while (looks_ < kMostLooks * at_.size()) {
       for (size_t i = layer.begin; i < layer.end; ++i) {
@@ -114,11 +146,57 @@ class Alignment {
         settled = settled && at_[i] == last[group_[i]];
         wanted_[i] = last[group_[i]];
       }
-      if (settled) return;
+      if (settled) return true;
       looks_ += layer.end - layer.begin;
       place_nodes(steps_, live_, wanted_, layer.begin, layer.end, at_);
     }
-    place_early(layer);  // of two groups each waits for the other, as far as can be seen
+    return false;
+  }
+
+  // A message that is made of a slow node of its round goes a round later, if with it its party
+  // sends, or its receiver receives, what another slow node waits for: that one would wait for
+  // both.
+  void hold(const Layer& layer, int64_t smallest) {
+    note_all(layer);
+    bool held = false;
+    for (size_t i = layer.begin; i < layer.end; ++i) {
+      if (!live_[i]) continue;
+      place_nodes(steps_, live_, wanted_, i, i + 1, at_);
+      note(i);
+      if (!is_sent(i) || slow_[steps_.operands.of(i)[0]] != at_[i] - 1) continue;
+      if (!awaited_.contains({at_[i], sender_of(i)}) &&
+          !waiting_.contains({at_[i], traffic_.parties[i]})) {
+        continue;
+      }
+      wanted_[i] = ++at_[i];
+      held = true;
+    }
+    if (!held) return;
+    settle(layer, smallest);
+    note_all(layer);
+  }
+
+  void note_all(const Layer& layer) {
+    for (size_t i = layer.begin; i < layer.end; ++i) {
+      if (live_[i]) note(i);
+    }
+  }
+
+  // What a node waits for at its party: slow nodes, and messages of the round before.
+  void note(size_t node) {
+    slow_[node] = is_slow(node) ? at_[node] : kNever;
+    senders_[node] = 0;
+    for (const int32_t arg : steps_.operands.of(node)) {
+      const bool is_message = (steps_.facts[arg] & kSend) != 0;
+      if (!is_message) slow_[node] = std::max(slow_[node], slow_[arg]);
+      if (at_[arg] != at_[node]) continue;
+      senders_[node] |= is_message ? uint64_t{1} << sender_of(arg) : senders_[arg];
+    }
+    if (!is_slow(node) || !senders_[node]) return;
+    waiting_.insert({at_[node], traffic_.parties[node]});
+    for (int32_t party = 0; party < 64; ++party) {
+      if (senders_[node] >> party & 1) awaited_.insert({at_[node], party});
+    }
   }
 
   void place_early(const Layer& layer) {
@@ -127,12 +205,11 @@ class Alignment {
   }
 
   // Bytes: each round's busiest link, and what a link carries in the rounds' own time.
-  int64_t price() const {
+  int64_t price(std::span<const Position> at) const {
     std::vector<std::tuple<Position, int32_t, int32_t, int64_t>> sent;
-    for (size_t i = 0; i < at_.size(); ++i) {
+    for (size_t i = 0; i < at.size(); ++i) {
       if (!is_sent(i)) continue;
-      const int32_t sender = traffic_.parties[steps_.operands.of(i)[0]];
-      sent.emplace_back(at_[i], sender, traffic_.parties[i], bytes_of(i));
+      sent.emplace_back(at[i], sender_of(i), traffic_.parties[i], bytes_of(i));
     }
     std::sort(sent.begin(), sent.end());
     int64_t total = 0, busiest = 0, own = 0;
@@ -149,6 +226,44 @@ class Alignment {
     return total + busiest;
   }
 
+  // Nanoseconds until the last party is done, all phases together: in each round a party
+  // multiplies, sends, and goes on when what is sent to it is there.
+  double seconds(std::span<const Position> wanted) const {
+    const Rounds rounds = batch_rounds(steps_, traffic_.parties, wanted, traffic_.slow);
+    const double byte = static_cast<double>(traffic_.round_work) / traffic_.round_bytes;
+    std::map<Position, Round> events;
+    for (size_t i = 0; i < rounds.at.size(); ++i) {
+      if (is_sent(i)) {
+        events[rounds.at[i] - 1].sent[{sender_of(i), traffic_.parties[i]}] += bytes_of(i);
+      } else if (live_[i] && steps_.stages[i] != 0 && traffic_.work[i] > 0) {
+        const int64_t own = std::min(traffic_.work[i], kMostCounted);
+        events[rounds.at[i]].work[traffic_.parties[i]] += own;
+      }
+    }
+    double total = 0;
+    Position stage = 0;
+    std::map<int32_t, double> done;
+    const auto end_stage = [&] {
+      double last = 0;
+      for (const auto& [party, own] : done) last = std::max(last, own);
+      total += last;
+      done.clear();
+    };
+    for (const auto& [place, round] : events) {
+      if (std::exchange(stage, place >> kLevelBits) != place >> kLevelBits) end_stage();
+      for (const auto& [party, own] : round.work) done[party] += static_cast<double>(own);
+      const std::map<int32_t, double> begun = done;
+      for (const auto& [link, bytes] : round.sent) {
+        const auto sender = begun.find(link.first);
+        double there = sender == begun.end() ? 0 : sender->second;
+        there += static_cast<double>(bytes) * byte + static_cast<double>(traffic_.round_work);
+        done[link.second] = std::max(done[link.second], there);
+      }
+    }
+    end_stage();
+    return total;
+  }
+
   const Steps& steps_;
   const Traffic& traffic_;
   std::vector<uint8_t> live_;
@@ -156,7 +271,11 @@ class Alignment {
   std::vector<int32_t> group_;    // of each message of those alike in its layer, or kAlone
   std::vector<Position> wanted_;  // of each message: it isn't there before
   std::vector<Position> at_;
-  size_t looks_ = 0;  // at nodes, to settle layers
+  std::vector<Position> slow_;     // the last slow node that a node waits for is there, or kNever
+  std::vector<uint64_t> senders_;  // of messages there with a node that it waits for, a bit each
+  std::set<std::pair<Position, int32_t>> awaited_;  // places and senders that slow nodes wait for
+  std::set<std::pair<Position, int32_t>> waiting_;  // places of slow nodes, and their parties
+  size_t looks_ = 0;                                // at nodes, to settle layers
 };
 
 }  // namespace

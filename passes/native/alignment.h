@@ -1,4 +1,4 @@
-// Messages of a layer that are alike, in one round: passes/party/align_messages.py.
+// Which messages wait for others, so that rounds take less: passes/party/align_messages.py.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,13 @@ struct Traffic {
   std::span<const int32_t> parties;  // that receives, of a send
   std::span<const int64_t> bytes;    // of each node as a message
   int64_t round_bytes;               // that a link carries in the time of a round, not 0
+  std::span<const int64_t> work;     // nanoseconds of each product
+  std::span<const uint8_t> slow;     // the products for which others wait
+  int64_t round_work;                // nanoseconds of a round
 };
 
-// Of each send the place that it isn't at before, so that rounds and busiest links cost least.
+// Of each send the place that it isn't at before, so that rounds, busiest links and products cost
+// least.
 std::vector<Position> align_messages(const Steps& steps, const Traffic& traffic);
 
 }  // namespace veil

@@ -12,6 +12,73 @@ namespace {
 
 constexpr Position kNever = std::numeric_limits<Position>::max();
 
+// A product: early, and neither a message nor an end.
+bool is_product(uint32_t facts) { return (facts & kEarly) && !(facts & (kSend | kRoot)); }
+
+// A node at a place: what it reads is there before.
+void read_at(const Steps& steps, size_t node, Position at, std::span<Position> needed) {
+  if (steps.facts[node] & kSend) --at;
+  for (const int32_t arg : steps.operands.of(node)) needed[arg] = std::min(needed[arg], at);
+}
+
+// Lets messages that wait for a slow node go in the last round that does for who reads them: in the
+// round before, all else that their party sends would wait for that node, too.
+void hold_products(const Steps& steps, std::span<const uint8_t> is_slow, Rounds& rounds) {
+  const auto& [facts, stages, operands] = steps;
+  std::vector<Position>& at = rounds.at;
+  std::vector<Position> slow(at.size(), -1);  // the last slow node that a node waits for is there
+  for (size_t i = 0; i < at.size(); ++i) {
+    if (!rounds.live[i]) continue;
+    if (is_slow[i]) slow[i] = at[i];
+    for (const int32_t arg : operands.of(i)) {
+      if (!(facts[arg] & kSend)) slow[i] = std::max(slow[i], slow[arg]);
+    }
+  }
+  std::vector<Position> needed(at.size(), kNever);
+  for (size_t i = at.size(); i-- > 0;) {
+    if (!rounds.live[i]) continue;
+    const Position stage = static_cast<Position>(stages[i]) << kLevelBits;
+    const Position end = stage + rounds.rounds[stages[i]];
+    Position place = at[i];
+    if ((facts[i] & kSend) && slow[i] == at[i] - 1) {
+      place = at[i] = std::min(needed[i], end);
+    } else if (facts[i] & kKept) {
+      place = end;
+    } else if (!(facts[i] & kEarly) && stages[i] != 0) {
+      place = needed[i];
+    }
+    read_at(steps, i, place, needed);
+  }
+}
+
+// When each party sends: the places before the rounds in which something of it is sent.
+class Sending {
+ public:
+  Sending(const Steps& steps, std::span<const int32_t> parties, const Rounds& rounds) {
+    for (size_t i = 0; i < rounds.at.size(); ++i) {
+      if (!rounds.live[i] || !(steps.facts[i] & kSend)) continue;
+      const size_t sender = parties[steps.operands.of(i)[0]];
+      places_.resize(std::max(places_.size(), sender + 1));
+      places_[sender].push_back(rounds.at[i] - 1);
+    }
+    for (std::vector<Position>& own : places_) std::ranges::sort(own);
+  }
+
+  // The first place from `earliest` on at which a party sends nothing, but no later than `latest`.
+  Position quiet(size_t party, Position earliest, Position latest) const {
+    if (party >= places_.size()) return earliest;
+    const std::vector<Position>& own = places_[party];
+    auto next = std::ranges::lower_bound(own, earliest);
+    for (; next != own.end() && *next == earliest && earliest < latest; ++earliest) {
+      next = std::ranges::upper_bound(next, own.end(), earliest);
+    }
+    return earliest;
+  }
+
+ private:
+  std::vector<std::vector<Position>> places_;
+};
+
 }  // namespace
 
 std::vector<uint8_t> live_nodes(std::span<const uint32_t> facts, const Operands& operands) {
@@ -37,7 +104,8 @@ void place_nodes(const Steps& steps, std::span<const uint8_t> live,
   }
 }
 
-Rounds batch_rounds(const Steps& steps, std::span<const Position> wanted) {
+Rounds batch_rounds(const Steps& steps, std::span<const int32_t> parties,
+                    std::span<const Position> wanted, std::span<const uint8_t> slow) {
   const auto [facts, stages, operands] = steps;
   const size_t nodes = facts.size();
   Rounds found{live_nodes(facts, operands), std::vector<Position>(nodes), {0}};
@@ -51,18 +119,21 @@ Rounds batch_rounds(const Steps& steps, std::span<const Position> wanted) {
       found.rounds[stages[i]] = std::max(found.rounds[stages[i]], at[i] - stage);
     }
   }
+  hold_products(steps, slow, found);
+  const Sending sending(steps, parties, found);
   std::vector<Position> needed(nodes, kNever);  // by the first of those that read a node
   for (size_t i = nodes; i-- > 0;) {
     if (!found.live[i]) continue;
+    const Position end = (static_cast<Position>(stages[i]) << kLevelBits) + found.rounds[stages[i]];
     if (facts[i] & kKept) {
-      // Behind all that reads what was kept before.
-      at[i] = (static_cast<Position>(stages[i]) << kLevelBits) + found.rounds[stages[i]];
+      at[i] = end;  // behind all that reads what was kept before
     } else if (!(facts[i] & kEarly) && stages[i] != 0) {
       if (needed[i] == kNever || needed[i] < at[i]) throw std::logic_error("a node runs too late");
       at[i] = needed[i];
+    } else if (is_product(facts[i]) && stages[i] != 0 && needed[i] != kNever) {
+      at[i] = sending.quiet(parties[i], at[i], std::min(needed[i], end));
     }
-    const Position own = at[i] - ((facts[i] & kSend) != 0);  // what is sent is there before
-    for (const int32_t arg : operands.of(i)) needed[arg] = std::min(needed[arg], own);
+    read_at(steps, i, at[i], needed);
   }
   return found;
 }

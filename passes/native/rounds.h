@@ -36,7 +36,9 @@ struct Rounds {
   std::vector<int64_t> rounds;  // of each stage
 };
 
-// `wanted`: of each send the place that it is not at before.
-Rounds batch_rounds(const Steps& steps, std::span<const Position> wanted);
+// `parties`: of each node who has it, of a send its receiver; `wanted`: of each send the place that
+// it is not at before; `slow`: whether a node takes so long that others wait for it.
+Rounds batch_rounds(const Steps& steps, std::span<const int32_t> parties,
+                    std::span<const Position> wanted, std::span<const uint8_t> slow);
 
 }  // namespace veil

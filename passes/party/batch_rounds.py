@@ -4,8 +4,10 @@ Messages that need no message go in round 0 of their phase, those that need one 
 round 1, and so on: the number of rounds is the length of the longest chain of messages, and
 independent branches share rounds. Where a round's time is told, messages that are alike may wait
 for each other, for which there may be more rounds (align_messages.py). Local nodes run between two
-rounds: products as early as they can, so that they overlap with waiting; everything cheap as late
-as it can, so that little is stored.
+rounds: products as early as they can, so that they overlap with waiting, but behind what their
+party sends meanwhile, for which others wait; everything cheap as late as it can, so that little is
+stored. A message made of a slow product of its round goes in the last round that does: in the first
+one all else that is sent would wait for the product.
 
     before:  %3 = send %1        %5 = send %4(%3)      %9 = send %8      (%8 needs no message)
     after:   round 0: %3, %9     round 1: %5
@@ -24,11 +26,15 @@ from veilgraph.ir.party.columns import NUMBERS, Columns, columns_of
 from veilgraph.ir.party.node import Node
 from veilgraph.ir.party.ops import ALL, PartyOp
 from veilgraph.ir.party.program import Program
+from veilgraph.ir.plan.tables import Pace
 from veilgraph.passes import _native as native
 from veilgraph.passes.facts import facts_of
 from veilgraph.passes.party.align_messages import align_messages
+from veilgraph.passes.party.products import nanoseconds
 
 Position = tuple[int, int]  # a stage (`Node.stage`), and the number of its rounds that are over
+FREE = Pace()
+SEVERAL = 4  # products of a layer at a party, which together take longer than a round
 _LEVEL = (1 << 32) - 1  # of a position in one number: what comes behind its stage
 
 
@@ -104,17 +110,24 @@ def place_of(position: Position) -> int:
     return (stage << 32) + level
 
 
-def batch_rounds(program: Program, round_bytes: int = 0) -> Schedule:
+def batch_rounds(program: Program, pace: Pace = FREE) -> Schedule:
     """The schedule of a program, dead nodes left out.
 
     Args:
-        round_bytes: what a link carries in the time of a round, by which messages are aligned; 0:
-            rounds are as few as can be.
+        pace: what the time of a round is worth, by which messages are aligned; of nothing rounds
+            are as few as can be.
     """
     columns = columns_of(program.nodes)
-    wanted = align_messages(columns, round_bytes)
+    work = nanoseconds(columns) if pace.nanoseconds else np.zeros(len(columns), np.int64)
+    slow = (work > pace.nanoseconds // SEVERAL).astype(np.uint8)
     live, places, rounds = native.batch_rounds(
-        facts_of(columns), columns.stage, wanted, columns.first, columns.args
+        facts_of(columns),
+        columns.party,
+        columns.stage,
+        align_messages(columns, pace, work, slow),
+        slow,
+        columns.first,
+        columns.args,
     )
     # Setup, and the phases of each entry that has any.
     stages = 3 + 2 * int(columns.entry[live != 0].max(initial=0))

@@ -16,11 +16,11 @@ from dataclasses import replace
 
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.columns import nodes_of
-from veilgraph.ir.plan.tables import STATE
+from veilgraph.ir.plan.tables import STATE, Pace
 from veilgraph.ir.secret.program import Argument
 from veilgraph.ir.secret.types import Encoding, RealRange, Tensor
 from veilgraph.ir.types import MAX_RING_BITS
-from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
+from veilgraph.passes.party.batch_rounds import FREE, Schedule, batch_rounds
 from veilgraph.passes.party.expand_protocols import Common, Entry, expand_entries
 from veilgraph.passes.party.prune import prune
 from veilgraph.passes.party.verify_masking import verify_own
@@ -32,14 +32,14 @@ def join_entries(
     target: Target,
     fixed_roles: bool,
     leader: int | None = None,
-    round_bytes: int = 0,
+    pace: Pace = FREE,
 ) -> tuple[Common, Schedule]:
     """One program of all entries, its messages in rounds and its masks checked.
 
     Args:
         leader: the entry as whose states are kept, that all are states of; as many bits as any
             entry needs if None.
-        round_bytes: as for `batch_rounds`.
+        pace: as for `batch_rounds`.
 
     Raises:
         UsageError: an entry that returns what is public.
@@ -48,7 +48,7 @@ def join_entries(
     kept = {state.name: state.tensor.encoding for state in states_of(entries, leader)}
     common = expand_entries(entries, target, fixed_roles, kept)
     common.expanded = prune(common.expanded)
-    schedule = batch_rounds(common.expanded.program, round_bytes)
+    schedule = batch_rounds(common.expanded.program, pace)
     outputs = [n["name"] for n in nodes_of(common.expanded.program.nodes, ops.OUTPUT)]
     verify_own(schedule, target, outputs)
     return common, schedule

@@ -15,13 +15,11 @@ from dataclasses import dataclass, field
 
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.columns import nodes_of
-from veilgraph.ir.party.ops import PartyOp
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import PartyPlan, Phase, Tensor
 from veilgraph.ir.types import Type
-from veilgraph.kernels.declared import DECLARED
-from veilgraph.kernels.kernel import no_products
 from veilgraph.passes.party.batch_rounds import Schedule
+from veilgraph.passes.party.products import products
 from veilgraph.passes.plan.assign_buffers import assign_buffers
 from veilgraph.passes.plan.cut_messages import cut_messages
 from veilgraph.passes.plan.emit_party import emit_party
@@ -89,18 +87,13 @@ def lay_out(constants: Sequence[tuple[Type, int]]) -> tuple[list[int], int]:
 
 def costs(schedule: Schedule) -> dict[int, Cost]:
     """What each layer costs as scheduled, by its number in the program."""
-    program = schedule.program
     found: dict[int, Cost] = defaultdict(Cost)
     for node in schedule.nodes_of(ops.SEND):
         cost = found[node.layer]
         cost.bits[node.phase] += 8 * node.type.message_bytes(node.elements)
         if node.phase == Phase.ONLINE:
             cost.rounds.add(schedule.round_of(node))
-    for node in schedule.nodes_where(_multiplies):
-        shapes = [node.shape, *(program.nodes[i].shape for i in node.args)]
-        found[node.layer].multiply_adds += DECLARED[node.op.kernel].multiply_adds(shapes)
+    columns = schedule.columns
+    for i, multiply_adds in products(columns, schedule.is_live != 0):
+        found[int(columns.layer[i])].multiply_adds += multiply_adds
     return found
-
-
-def _multiplies(op: PartyOp) -> bool:
-    return op.kernel in DECLARED and DECLARED[op.kernel].multiply_adds is not no_products

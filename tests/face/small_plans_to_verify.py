@@ -87,7 +87,7 @@ def of_program(plan: Plan, program: Program) -> Plan:
         for each in plan.programs.values()
         for tensor in each.tensors
     }
-    schedule = batch_rounds(program, plan.manifest.round_bytes)
+    schedule = batch_rounds(program, plan.manifest.pace)
     found = costs(schedule)
     layers = tuple(
         replace(

@@ -107,7 +107,7 @@ def joined(programs: Mapping[str, Program], leader: int | None = None) -> Common
     first = next(iter(programs.values()))
     fixed_roles = first.options.protection is Protection.ROLES
     common, schedule = join_entries(
-        _entries(programs), first.target, fixed_roles, leader, first.round_bytes
+        _entries(programs), first.target, fixed_roles, leader, first.pace
     )
     check_party(common.expanded.program)
     for number, program in enumerate(programs.values()):

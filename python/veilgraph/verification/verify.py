@@ -116,7 +116,7 @@ def _verify(plan: Plan) -> Verified:
     _check_receivers(plan.manifest, program)
     _check_entries(plan.manifest, program)
     _check_constants(plan, program)
-    schedule = batch_rounds(program, plan.manifest.round_bytes)
+    schedule = batch_rounds(program, plan.manifest.pace)
     if len(schedule.live) < len(program.nodes):
         raise _Lie("its program has nodes that no output needs")
     groups = coalitions(chosen)

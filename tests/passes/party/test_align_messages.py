@@ -13,12 +13,14 @@ from random_programs import RandomProgram
 from test_batch_rounds import check_lateness, check_order
 
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.columns import columns_of
 from veilgraph.ir.party.program import Program
-from veilgraph.ir.plan.tables import MOST_COUNTED_BYTES, Phase
+from veilgraph.ir.plan.tables import MOST_COUNTED_BYTES, Pace, Phase
 from veilgraph.ir.types import words
 from veilgraph.passes._native import align_messages as align
-from veilgraph.passes.party.align_messages import round_bytes_of
+from veilgraph.passes.party.align_messages import pace_of
 from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
+from veilgraph.passes.party.products import nanoseconds
 from veilgraph.targets.networks import network
 from veilgraph.targets.variants import Goal
 
@@ -53,14 +55,14 @@ def test_docstring_example() -> None:
     """Both ways of an exchange go in the round of the later one."""
     program, sends = exchange()
     assert rounds(batch_rounds(program), sends) == [0, 0, 1]
-    assert rounds(batch_rounds(program, round_bytes=1), sends) == [0, 1, 1]
+    assert rounds(batch_rounds(program, Pace(1)), sends) == [0, 1, 1]
 
 
 @pytest.mark.parametrize(("round_bytes", "count"), [(4000, 2), (4001, 2), (3999, 3)])
 def test_a_round_more_is_taken_for_as_many_bytes(round_bytes: int, count: int) -> None:
     """One way of an exchange is 4,000 bytes: early, both ways of it are in links' times."""
     program, sends = exchange(more=True)
-    schedule = batch_rounds(program, round_bytes)
+    schedule = batch_rounds(program, Pace(round_bytes))
     assert schedule.rounds[Phase.ONLINE] == count
     assert rounds(schedule, sends) == ([0, 0, 1] if count == 2 else [0, 1, 1])
 
@@ -73,7 +75,7 @@ def test_messages_of_other_types_are_not_alike() -> None:
     back = apart.send((y + asked.mod(32)).only(1), 1, 0)
     apart.output(back.only(0), 0, "a", 0)
     apart.output(there.only(1), 1, "b", 0)
-    schedule = batch_rounds(apart, round_bytes=1)
+    schedule = batch_rounds(apart, Pace(1))
     assert rounds(schedule, [asked.at[1], there.at[1], back.at[0]]) == [0, 0, 1]
 
 
@@ -86,7 +88,7 @@ def test_two_that_wait_for_each_other_go_early() -> None:
     other = p.send(y.mod(16), 0, 1)
     last = p.send(other.mod(32).only(1), 1, 0)
     p.output((then.mod(32) + last).only(0), 0, "a", 0)
-    schedule = batch_rounds(p, round_bytes=1)
+    schedule = batch_rounds(p, Pace(1))
     found = rounds(schedule, [v.at[i] for v, i in ((first, 1), (then, 0), (other, 1), (last, 0))])
     assert found == [0, 1, 0, 1]
 
@@ -96,7 +98,7 @@ def test_a_layer_of_more_types_than_are_compared_goes_early() -> None:
     z = p.source("input", "z", 0, (ELEMENTS,), LARGE)
     for bits in range(9, 9 + 16):
         p.output(p.send(z.mod(bits), 0, 1).only(1), 1, f"z{bits}", 0)
-    assert rounds(batch_rounds(p, round_bytes=1), sends) == [0, 0, 1]
+    assert rounds(batch_rounds(p, Pace(1)), sends) == [0, 0, 1]
 
 
 def test_chains_that_wait_for_each_other_take_no_time() -> None:
@@ -111,7 +113,7 @@ def test_chains_that_wait_for_each_other_take_no_time() -> None:
     for i, x in enumerate(chains):
         p.output(x, 0, f"y{i}", 0)
     began = time.process_time()
-    assert batch_rounds(p, round_bytes=1).rounds[Phase.ONLINE] >= 1000
+    assert batch_rounds(p, Pace(1)).rounds[Phase.ONLINE] >= 1000
     assert time.process_time() - began < 5
 
 
@@ -120,7 +122,7 @@ def test_chains_that_wait_for_each_other_take_no_time() -> None:
 def test_random_programs(choices: random.Random, operations: int, round_bytes: int) -> None:
     """Operands are there before, nothing goes earlier than it could, and the price is no higher."""
     program = RandomProgram(choices).grow(operations).program
-    early, aligned = batch_rounds(program), batch_rounds(program, round_bytes)
+    early, aligned = batch_rounds(program), batch_rounds(program, Pace(round_bytes))
     check_order(aligned)
     check_lateness(aligned)
     assert aligned.live == early.live
@@ -143,24 +145,56 @@ def price(schedule: Schedule, round_bytes: int) -> int:
 
 def test_a_round_takes_what_its_network_says() -> None:
     """Half a round trip, and what a machine takes for a round."""
-    assert round_bytes_of(network("wan"), Goal.AUTO) == 251_250
-    assert round_bytes_of(network("wan"), Goal.FEWEST_ROUNDS) == 0
+    assert pace_of(network("wan"), Goal.AUTO) == Pace(251_250, 20_100_000)
+    assert pace_of(network("wan"), Goal.FEWEST_ROUNDS) == Pace()
 
 
 def test_the_fastest_and_slowest_networks_have_a_round() -> None:
     none = network("lan").__class__("none", 1e-9, 0.0)
     endless = network("lan").__class__("endless", 1e300, 1e6)
-    assert round_bytes_of(none, Goal.AUTO) == 1
-    assert round_bytes_of(endless, Goal.LEAST_BYTES) == MOST_COUNTED_BYTES
+    assert pace_of(none, Goal.AUTO).bytes == 1
+    assert pace_of(endless, Goal.LEAST_BYTES).bytes == MOST_COUNTED_BYTES
+
+
+def test_a_message_of_a_product_waits_for_what_another_product_needs() -> None:
+    """Then both parties multiply at once, for a round more; where products take longer than it."""
+    p = Program(("alice", "bob"))
+    x, y = (p.source("input", name, i, (1, 64, 64), LARGE) for i, name in enumerate("xy"))
+    there = p.send(x, 0, 1)
+    own = p.node(ops.MATMUL, 0, (x.at[0], x.at[0]), (1, 64, 64), LARGE, Phase.ONLINE)
+    told = p.node(ops.SEND, 1, (own,), (1, 64, 64), LARGE, Phase.ONLINE)
+    theirs = p.node(ops.MATMUL, 1, (there.at[1], y.at[1]), (1, 64, 64), LARGE, Phase.ONLINE)
+    added = p.node(ops.ADD, 1, (told, theirs), (1, 64, 64), LARGE, Phase.ONLINE)
+    back = p.node(ops.SEND, 0, (added,), (1, 64, 64), LARGE, Phase.ONLINE)
+    p.node(ops.OUTPUT, 0, (back,), (1, 64, 64), LARGE, Phase.ONLINE, name="z", frac_bits=0)
+    sends, many = [there.at[1], told, back], 1 << 30
+    assert nanoseconds(columns_of(p.nodes))[own] > 5000
+    assert rounds(batch_rounds(p, Pace(many, 1_000_000)), sends) == [0, 0, 1]
+    held = batch_rounds(p, Pace(many, 1_000))
+    assert rounds(held, sends) == [0, 1, 2]
+    assert held.position_of(own) == held.position_of(theirs) == (Phase.ONLINE, 1)
+    assert rounds(batch_rounds(p, Pace(many, 0)), sends) == [0, 0, 1]
+
+
+def test_products_that_make_no_sense_take_no_time() -> None:
+    """A host puts a stranger's messages in rounds before it has looked at each node."""
+    p = Program(("alice", "bob"))
+    x = p.source("input", "x", 0, (4,), LARGE).at[0]
+    huge = (1 << 20,) * 3
+    odd = p.node(ops.MATMUL, 0, (x, x), (4,), LARGE, Phase.ONLINE)
+    vast = p.node(ops.RESHAPE, 0, (x,), huge, LARGE, Phase.ONLINE)
+    product = p.node(ops.MATMUL, 0, (vast, vast), huge, LARGE, Phase.ONLINE)
+    found = nanoseconds(columns_of(p.nodes))
+    assert (found[odd], found[product]) == (0, MOST_COUNTED_BYTES)
 
 
 def test_columns_of_no_program_are_refused() -> None:
     one, none = np.zeros(1, np.int32), np.zeros(0, np.int32)
     facts, lengths = np.zeros(1, np.uint32), np.zeros(1, np.int64)
-    first = np.zeros(2, np.int64)
+    first, flags = np.zeros(2, np.int64), np.zeros(1, np.uint8)
     with pytest.raises(ValueError, match="no such party"):
-        align(facts, one, one, one, one - 1, lengths, 1, first, none)
+        align(facts, one, one, one, one - 1, lengths, 1, lengths, flags, 0, first, none)
     with pytest.raises(ValueError, match="takes no time"):
-        align(facts, one, one, one, one, lengths, 0, first, none)
+        align(facts, one, one, one, one, lengths, 0, lengths, flags, 0, first, none)
     with pytest.raises(ValueError, match="other lengths"):
-        align(facts, one, one, one, one, np.zeros(2, np.int64), 1, first, none)
+        align(facts, one, one, one, one, np.zeros(2, np.int64), 1, lengths, flags, 0, first, none)

@@ -120,9 +120,12 @@ def test_columns_of_no_program_are_refused() -> None:
         every.have_order(np.array([0], np.int32), *flat([[5]]))
     with pytest.raises(ValueError, match="other lengths"):
         reached(np.zeros(2, np.uint8), np.zeros(1, np.uint8), first, args)
-    stages, wanted = np.array([0, -1], np.int32), np.zeros(2, np.int64)
+    facts, wanted, slow = np.zeros(2, np.uint32), np.zeros(2, np.int64), np.zeros(2, np.uint8)
+    fine, wrong = np.zeros(2, np.int32), np.array([0, -1], np.int32)
     with pytest.raises(ValueError, match="no such stage"):
-        batch_rounds(np.zeros(2, np.uint32), stages, wanted, first, args)
+        batch_rounds(facts, fine, wrong, wanted, slow, first, args)
+    with pytest.raises(ValueError, match="no such party"):
+        batch_rounds(facts, wrong, fine, wanted, slow, first, args)
 
 
 def test_a_node_of_many_operands_takes_no_more_words_either() -> None:

@@ -15,7 +15,7 @@ from random_programs import RandomProgram
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.ops import PartyOp
 from veilgraph.ir.party.program import Program, Value, apply, join
-from veilgraph.ir.plan.tables import Phase
+from veilgraph.ir.plan.tables import Pace, Phase
 from veilgraph.ir.types import words
 from veilgraph.passes.party.expand_protocols import Expanded
 
@@ -29,9 +29,9 @@ def test_random_programs(choices: random.Random, operations: int, parties: int) 
     """Two inferences of a session: all operations, phases, parties, widths and rounds' times."""
     made = RandomProgram(choices, parties)
     expanded = made.grow(operations)
-    round_bytes = choices.choice((0, 1, 100))
+    pace = Pace(choices.choice((0, 1, 100)), choices.choice((0, 1)))
     batches = [made.inputs(), made.inputs()]
-    check_interpreters(expanded, batches, made.weight_values(), round_bytes=round_bytes)
+    check_interpreters(expanded, batches, made.weight_values(), pace=pace)
 
 
 def check(build: Callable[[Program], Inputs], threads: int = 1) -> None:

@@ -98,8 +98,8 @@ nb::tuple batch_rounds(const Column<uint32_t>& facts, const Column<int32_t>& par
   are_parties(parties);
   const veil::Operands operands(first, args, facts.size());
   has_operands(facts, operands);
-  veil::Rounds found =
-      veil::batch_rounds({span(facts), span(stages), operands}, span(parties), span(wanted), span(slow));
+  veil::Rounds found = veil::batch_rounds({span(facts), span(stages), operands}, span(parties),
+                                          span(wanted), span(slow));
   return nb::make_tuple(array(std::move(found.live)), array(std::move(found.at)),
                         array(std::move(found.rounds)));
 }
@@ -247,9 +247,10 @@ NB_MODULE(_native, m) {
   m.attr("LOOKUP") = nb::int_(static_cast<uint32_t>(veil::kLookup));
   m.def("live", &live, "facts"_a, "first"_a, "args"_a);
   m.def("align_messages", &align_messages, "facts"_a, "stages"_a, "layers"_a, "kinds"_a,
-        "parties"_a, "bytes"_a, "round_bytes"_a, "work"_a, "slow"_a, "round_work"_a, "first"_a, "args"_a);
-  m.def("batch_rounds", &batch_rounds, "facts"_a, "parties"_a, "stages"_a, "wanted"_a, "slow"_a, "first"_a,
+        "parties"_a, "bytes"_a, "round_bytes"_a, "work"_a, "slow"_a, "round_work"_a, "first"_a,
         "args"_a);
+  m.def("batch_rounds", &batch_rounds, "facts"_a, "parties"_a, "stages"_a, "wanted"_a, "slow"_a,
+        "first"_a, "args"_a);
   m.def("fuse_local", &fuse_local, "facts"_a, "parties"_a, "stages"_a, "elements"_a, "live"_a,
         "at"_a, "first"_a, "args"_a);
   m.def("forms_of", &forms_of, "facts"_a, "parties"_a, "stages"_a, "elements"_a, "ops"_a, "kinds"_a,

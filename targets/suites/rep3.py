@@ -56,6 +56,7 @@ from veilgraph.targets.parties import (
 from veilgraph.targets.suite import Security, States, Suite
 from veilgraph.targets.suites.rep3_rotation import (
     SMALLEST_ROTATED,
+    in_rotated_chunks,
     rotation_of,
     rounded_rotating_roles,
 )
@@ -189,10 +190,19 @@ def reveal_truncated(p: Parties, op: Operation, receiver: Member, z: Sharing) ->
 
 
 def with_replica(p: Parties, x: Sharing) -> Sharing:
-    """What has parts at two parties, with a replica as `paired` gives it."""
-    rotation = next((j for j in p if x[j].constant_value() == 0), 2) - 2
-    q, y = p.rotated(rotation), x.rotated(rotation)
-    return replace(y, replica=pair_reshared(q, (y[0], y[1]))).rotated(-rotation)
+    """What has parts at two parties, with a replica as `paired` gives it.
+
+    Where roles rotate, and no part is known to be zero, it is two parties of each chunk.
+    """
+    zero = next((j for j in p if x[j].constant_value() == 0), None)
+    if zero is None:
+        return in_rotated_chunks(p, x, of_pair)
+    return of_pair(p.rotated(zero - 2), x.rotated(zero - 2)).rotated(2 - zero)
+
+
+def of_pair(p: Parties, x: Sharing) -> Sharing:
+    """Parts at parties 0 and 1, and a replica."""
+    return replace(x, replica=pair_reshared(p, (x[0], x[1])))
 
 
 REP3 = Suite(

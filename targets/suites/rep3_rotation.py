@@ -96,6 +96,19 @@ def _rotated(
     return _in_chunks(p, op, body, x, rotated, keeping=True)
 
 
+def in_rotated_chunks(
+    p: Parties, x: Sharing, body: Callable[[Parties, Sharing], Sharing]
+) -> Sharing:
+    """A sharing made of x, chunk by chunk, each in the roles that `rotating_roles` gives it."""
+    chunks = thirds(x.elements) if p.rotates else [(0, x.elements)]
+    made = []
+    for role, (start, length) in enumerate(chunks):
+        rotation = (role + p.program.layer) % 3 if len(chunks) > 1 else 0
+        chunk = x.map(partial(Value.chunk, start=start, length=length))
+        made.append(body(p.rotated(rotation), chunk.rotated(rotation)).rotated(-rotation))
+    return _joined(made, x.shape)
+
+
 def _is_in_pairs(p: Parties, x: Sharing, chunks: Sequence[tuple[int, int]]) -> bool:
     """Whether two parties have all of each chunk."""
     if not p.rotates or len(chunks) == 1:

@@ -148,11 +148,11 @@ def test_a_layer_says_what_the_next_best_would_take(compiling: Command) -> None:
     rows = {row["name"]: row for row in json_of("inspect", "mlp.plan", "--layers")["layers"]}
     (best,) = (each for each in rows["relu1"]["next_best"] if each)
     (more,) = (each for each in rows["relu1"]["next_best_seconds"] if each)
-    assert best == "compare=merges"
+    assert best == "compare=table"
     assert 0.01 < more < 0.04  # a round of 20 ms more
     assert rows["fc3"]["next_best"] == [""]
     shown = run_verb("inspect", "mlp.plan", "--layers", "--wide").stdout
-    assert "compare=merges +" in shown
+    assert "compare=table +" in shown
 
 
 def test_choices_side_by_side(compiling: Command) -> None:

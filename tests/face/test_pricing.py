@@ -26,14 +26,17 @@ def test_a_machine_has_a_rate_for_each_width() -> None:
 
 
 def test_network_alone_costs_rounds_and_what_their_links_carry(digits: Compiled) -> None:
-    """At least what the busiest link carries in all; at most each round's busiest, one by one."""
+    """At least what the busiest link carries in all; at most each round's busiest, one by one.
+
+    A message that was held for a product's sake waits for nothing in the round before.
+    """
     found = predict(digits.plan, "wan", FREE)
     cost = found.cost
     rounds = cost.online.rounds * 0.02
     busiest = max(cost.online.sent_bytes.values())
     messages = digits.plan.messages(Phase.ONLINE)
     each = sum(max(messages[messages[:, 0] == n, 3]) for n in set(messages[:, 0].tolist()))
-    assert rounds + busiest / 12.5e6 <= found.online_seconds <= rounds + each / 12.5e6
+    assert 0.75 * rounds + busiest / 12.5e6 <= found.online_seconds <= rounds + each / 12.5e6
     assert found.total_seconds == pytest.approx(found.offline_seconds + found.online_seconds)
 
 

@@ -1,9 +1,9 @@
 """choose_protocols: of the variants of each op's protocol those that make the program cheapest.
 
 A variant is priced by a trace of the op alone, on operands of its own shapes, rings and forms. The
-program's price is made of these: rounds along the longest path, bytes of the busiest link, of each
-round online and of the offline phase, and what a party computes for its messages. `search.py` looks
-for the choice of least price.
+program's price is made of these: rounds and products along the longest path, bytes of the busiest
+link, of each round online and of the offline phase, and what a party computes for its messages.
+`search.py` looks for the choice of least price.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ from veilgraph.passes.party.expand_protocols import (
 )
 from veilgraph.passes.secret.function_protocols import operation_of
 from veilgraph.passes.secret.protocols.calls import Call, Choice, Held, Operand, Traced, Traces
-from veilgraph.passes.secret.protocols.problem import Changes, Option, Problem
+from veilgraph.passes.secret.protocols.costs import Communication
+from veilgraph.passes.secret.protocols.problem import NEVER, Changes, Option, Problem, Waits
 from veilgraph.passes.secret.protocols.search import search
 from veilgraph.targets.machines import MACHINE
 from veilgraph.targets.target import Target
 from veilgraph.targets.variants import Goal, Roles
 
 MEGABYTE = 1_000_000
+PARTS = 1024  # of a round's seconds, in which paths are counted where seconds are the price
 SECONDS_DIGITS = 12  # behind the point: what the order of a sum leaves as it is
 
 
@@ -176,7 +178,7 @@ class ChooseProtocols:
                 kinds.setdefault(node.kind, []).append(i)
         largest = (max(o.own_price for o in each) for each in options)
         round_price = {
-            Goal.AUTO: MACHINE.round_on(self.target.network),
+            Goal.AUTO: MACHINE.round_on(self.target.network) / PARTS,
             Goal.LEAST_BYTES: 1e-6,  # of a byte: it decides between choices that send the same
             Goal.FEWEST_ROUNDS: 1 + sum(largest),
         }[self.goal]
@@ -200,8 +202,23 @@ class ChooseProtocols:
             loads.append([network.seconds(0, sent.links.get(link, 0)) for link in links])
         loads.append([MACHINE.answering(told[i], dealt[i], sent.planes.get(i, 0)) for i in parties])
         if self.count_offline:
-            loads.append([MACHINE.dealing(dealing[i], dealt[i]) for i in parties])
-        return Option(sent.waits, 0.0, stored, tuple(tuple(each) for each in loads if each))
+            made = (MACHINE.dealing(dealing[i], dealt[i]) for i in parties)
+            products = (sent.multiplying.get((Phase.OFFLINE, i), 0.0) for i in parties)
+            loads.append([*map(sum, zip(made, products, strict=True))])
+        own = tuple(tuple(each) for each in loads if each)
+        return Option(self._waits(sent), 0.0, stored, own)
+
+    def _waits(self, sent: Communication) -> Waits:
+        """In parts of a round, what a party multiplies counted: others may wait for it."""
+        part = MACHINE.round_on(self.target.network) / PARTS
+        more = [
+            round(sent.multiplying.get((Phase.ONLINE, i), 0.0) / part)
+            for i in range(len(sent.waits))
+        ]
+        return tuple(
+            tuple(NEVER if n < 0 else PARTS * n + more[j] for j, n in enumerate(row))
+            for row in sent.waits
+        )
 
 
 def multiplied(program: SecretProgram) -> set[ir.Value]:

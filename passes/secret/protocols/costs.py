@@ -23,6 +23,7 @@ from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.secret.function_forms import FunctionForm
 from veilgraph.ir.types import MAX_RING_BITS, Kind, words
 from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
+from veilgraph.passes.party.products import products, seconds_of
 from veilgraph.passes.secret.function_protocols import public_table
 from veilgraph.passes.secret.protocols.problem import NEVER, Waits
 from veilgraph.targets.parties import Member, Operation, Parties, Sharing
@@ -43,6 +44,7 @@ class Communication:
         links: bytes by phase, sender and receiver.
         turns: of each round online the bytes by sender and receiver.
         planes: bytes of bit planes that a party sends online.
+        multiplying: seconds in which `MACHINE` multiplies, by phase and party.
         waits: online rounds from what a party has of the operands to what another has of the
             result.
     """
@@ -52,6 +54,7 @@ class Communication:
     links: Mapping[tuple[Phase, int, int], int]
     turns: Sequence[Mapping[tuple[int, int], int]]
     planes: Mapping[int, int]
+    multiplying: Mapping[tuple[Phase, int], float]
     waits: Waits
 
     @property
@@ -86,6 +89,7 @@ class Communication:
             links={link: factor * sent for link, sent in self.links.items()},
             turns=[{link: factor * sent for link, sent in turn.items()} for turn in self.turns],
             planes={party: factor * sent for party, sent in self.planes.items()},
+            multiplying={key: factor * spent for key, spent in self.multiplying.items()},
         )
 
     def balanced(self, dealt: Mapping[tuple[int, int], int], parties: int) -> Communication:
@@ -244,8 +248,19 @@ def communication(result: Sharing, first: int = 0) -> Communication:
         links=links,
         turns=list(turns.values()),
         planes=planes,
+        multiplying=_multiplying(schedule),
         waits=_waits(schedule, len(program.parties), first),
     )
+
+
+def _multiplying(schedule: Schedule) -> dict[tuple[Phase, int], float]:
+    """Seconds by phase and party."""
+    found: dict[tuple[Phase, int], float] = {}
+    columns = schedule.columns
+    for i, multiply_adds in products(columns, schedule.is_live != 0):
+        key = Phase(columns.phase[i]), int(columns.party[i])
+        found[key] = found.get(key, 0.0) + seconds_of(columns, i, multiply_adds)
+    return found
 
 
 def _waits(schedule: Schedule, parties: int, first: int) -> Waits:

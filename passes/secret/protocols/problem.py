@@ -22,7 +22,7 @@ Choice = tuple[int, ...]  # the number of an option, for each op
 Waits = tuple[tuple[int, ...], ...]
 FIRST = 64  # changes whose paths are followed before others
 NEAR = 1e-9  # of a price: what rounding makes of one sum
-NEVER = -(1 << 20)  # rounds that a party waits for what it does not need
+NEVER = -(1 << 40)  # how long a party waits for what it does not need
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
@@ -103,7 +103,7 @@ class Problem:
     Attributes:
         before: of each op, the ops that it reads.
         options: of each op, one or more.
-        round_price: of one round.
+        round_price: of one round, or of the part of one in which waits are given.
         kinds: ops that are alike, and may be changed together.
         most_store: bytes that options may take in a store; None: any.
     """

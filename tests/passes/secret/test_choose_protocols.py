@@ -30,8 +30,9 @@ from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
 from veilgraph.passes.party.expand_protocols import Choices, Chosen, Expanded, expand_protocols
 from veilgraph.passes.party.verify_masking import coalitions, verify_masking
 from veilgraph.passes.secret.protocols.calls import Call, Choice, Traced, Traces
-from veilgraph.passes.secret.protocols.choose_protocols import ChooseProtocols
+from veilgraph.passes.secret.protocols.choose_protocols import PARTS, ChooseProtocols
 from veilgraph.passes.secret.protocols.costs import Communication
+from veilgraph.targets.machines import MACHINE
 from veilgraph.targets.parties import Operation, Parties, Sharing
 from veilgraph.targets.suite import Suite
 from veilgraph.targets.target import Target, target
@@ -236,7 +237,7 @@ def every_choice(
     program: SecretProgram, to: Target, rotates: bool
 ) -> Iterator[tuple[int, list[Communication], Schedule]]:
     """What is predicted: rounds, and what each op sends; and the program's own messages."""
-    choose = ChooseProtocols(to)
+    choose = ChooseProtocols(to, Goal.LEAST_BYTES)
     nodes = choose.nodes(program, rotates)
     problem = choose.problem(nodes)
     for numbers in product(*(range(len(node.options)) for node in nodes)):
@@ -299,6 +300,39 @@ def test_a_replica_that_a_product_reads_is_in_the_price(size: int, rotates: bool
         found.append(rounds)
     assert len(found) == 2 * 4 * 2
     assert len(set(found)) > 2
+
+
+def products_in_a_row(size: int, depth: int) -> SecretProgram:
+    """ReLUs one after the other between products with a matrix."""
+    encoding = Encoding(32, 4)
+    x = Argument("x", "input", "alice", Tensor((1, size), encoding), ANY)
+    w = Argument("w", "weight", SHARED, Tensor((size, size), encoding), ANY)
+    made = SecretProgram.create(context(), [x, w], {})
+    value, weight = made.block.arguments
+    stated = Stated(ring_bits=32)
+    for j in range(depth):
+        with made.at(f"relu{j}"):
+            value = ops.Matmul.build(value, weight, range=ANY)
+            value = ops.TruncateRelu.build(
+                value, range=ANY, stated=stated, bits=4, window_bits=17, dropped_bits=4
+            )
+    with made.at("y"):
+        made.finish({"y": ops.Matmul.build(value, weight, range=ANY)})
+    return made
+
+
+@pytest.mark.parametrize(("rotates", "phases"), [(True, {Phase.ONLINE}), (False, {*Phase} - {0})])
+def test_who_multiplies_when_is_in_the_price(rotates: bool, phases: set[Phase]) -> None:
+    """In fixed roles one party multiplies ahead; where they rotate all multiply online."""
+    choose = ChooseProtocols(target("rep3"))
+    *_, last, _ = choose.nodes(products_in_a_row(600, 2), rotates)
+    (traced,) = (traced for _, traced in last.options)
+    assert {phase for phase, _ in traced.sent.multiplying} == phases
+    online = max(s for (phase, _), s in traced.sent.multiplying.items() if phase == Phase.ONLINE)
+    assert online > 5e-4
+    waits = choose.option(traced).rounds * MACHINE.round_on(choose.target.network) / PARTS
+    assert waits >= 0.99 * online
+    assert ChooseProtocols(target("rep3"), Goal.LEAST_BYTES).option(traced).rounds <= 1
 
 
 def test_roles_of_small_tensors_do_not_rotate() -> None:

@@ -38,12 +38,12 @@ def align_messages(
     bytes: Int64s,
     round_bytes: int,
     work: Int64s,
-    slow: Flags,
-    round_work: int,
+    before: Flags,
     first: Int64s,
     args: Int32s,
-) -> Int64s:
-    """Of each send the place that it is not at before, as `batch_rounds` says places.
+) -> tuple[Int64s, Flags]:
+    """Of each send the place that it is not at before, as `batch_rounds` says places; and what
+    goes before each node, of what may. `work` is what a link carries while a product is made.
 
     Raises:
         ValueError: columns that are not those of a program, or a round of no bytes.
@@ -54,13 +54,14 @@ def batch_rounds(
     parties: Int32s,
     stages: Int32s,
     wanted: Int64s,
-    slow: Flags,
+    before: Flags,
     first: Int64s,
     args: Int32s,
 ) -> tuple[Flags, Int64s, Int64s]:
     """Whether each node is live; where it runs, a stage times 2^32 and the rounds of it that are
     over; and the rounds of each stage. A send is not there before the place that is wanted of it.
-    One made of a slow node of its round is there no sooner than it is needed.
+    `before` says of each node what goes before it: what its party sends meanwhile (1), and messages
+    made of it no sooner than they are needed (2).
 
     Raises:
         ValueError: columns that are not those of a program.

@@ -56,7 +56,7 @@ LARGE_MESSAGE_BYTES = 1 << 20
 
 
 class Pace(NamedTuple):
-    """What the time of a round is worth, which decides what goes in which; 0: none waits."""
+    """What the time of a round is worth, which decides what goes in which; nothing: none waits."""
 
     bytes: int = 0  # that a link carries in it
     nanoseconds: int = 0  # in which a party multiplies

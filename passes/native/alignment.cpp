@@ -16,12 +16,13 @@ namespace {
 // Of messages that are alike the largest takes at least so many sixteenths of a round's time, if
 // they are to be aligned.
 constexpr int64_t kSixteenths[] = {0, 1, 2, 4, 8, 16, 32};
-constexpr int64_t kMostCounted = int64_t{1} << 40;  // of a message or a node: sums stay in 63 bits
+constexpr int64_t kMostCounted = int64_t{1} << 40;  // of a message or product: sums stay in 63 bits
 constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
 // What bounds the time that a stranger's plan takes: how often each node is looked at, all in all,
 // and the types of a layer whose messages are compared.
 constexpr size_t kMostLooks = 256;
 constexpr size_t kMostKinds = 16;
+constexpr int64_t kWorth = 16;  // part of a round that it has to save if a product waits
 constexpr int32_t kAlone = -1;
 constexpr Position kNever = -1;
 
@@ -34,7 +35,7 @@ struct Layer {
 
 // What happens between two rounds, and in the second one.
 struct Round {
-  std::map<int32_t, int64_t> work;                      // nanoseconds by party
+  std::map<int32_t, int64_t> work;                      // by party
   std::map<std::pair<int32_t, int32_t>, int64_t> sent;  // bytes by sender and receiver
 };
 
@@ -57,9 +58,9 @@ class Alignment {
     }
   }
 
-  std::vector<Position> cheapest() {
+  Aligned cheapest() {
     place_nodes(steps_, live_, wanted_, 0, at_.size(), at_);
-    std::vector<Position> best = wanted_;
+    Aligned best{wanted_, std::vector<uint8_t>(at_.size())};
     int64_t least = price(at_), chosen = kNone, before = -1;
     for (const int64_t share : kSixteenths) {
       const int64_t smallest = traffic_.round_bytes * share / 16;
@@ -69,14 +70,28 @@ class Alignment {
       if (own >= least) continue;
       least = own;
       chosen = smallest;
-      best = wanted_;
+      best.wanted = wanted_;
     }
-    if (!has_slow()) return best;
-    for (const Layer& layer : layers_) {
-      place(layer, chosen);
-      hold(layer, chosen);
+    const std::vector<uint8_t> all(traffic_.before.begin(), traffic_.before.end());
+    if (std::ranges::count(all, kNothing) == std::ssize(all)) return best;
+    std::vector<Aligned> others{best, {best.wanted, all}};
+    std::ranges::transform(all, others[0].before.begin(),
+                           [](uint8_t each) { return std::min<uint8_t>(each, kSends); });
+    if (std::ranges::count(all, kMessages)) {
+      for (const Layer& layer : layers_) {
+        place(layer, chosen);
+        hold(layer, chosen);
+      }
+      others.push_back({wanted_, all});
     }
-    return seconds(wanted_) < seconds(best) ? wanted_ : best;
+    least = time(best);
+    for (Aligned& other : others) {
+      const int64_t own = time(other);
+      if (own >= least - traffic_.round_bytes / kWorth) continue;
+      least = own;
+      best = std::move(other);
+    }
+    return best;
   }
 
  private:
@@ -87,13 +102,7 @@ class Alignment {
   int64_t bytes_of(size_t node) const { return std::min(traffic_.bytes[node], kMostCounted); }
 
   bool is_slow(size_t node) const {
-    return live_[node] && steps_.stages[node] != 0 && traffic_.slow[node];
-  }
-  bool has_slow() const {
-    for (size_t i = 0; i < at_.size(); ++i) {
-      if (is_slow(i)) return true;
-    }
-    return false;
+    return live_[node] && steps_.stages[node] != 0 && traffic_.before[node] == kMessages;
   }
   int32_t sender_of(size_t send) const { return traffic_.parties[steps_.operands.of(send)[0]]; }
 
@@ -226,11 +235,10 @@ class Alignment {
     return total + busiest;
   }
 
-  // Nanoseconds until the last party is done, all phases together: in each round a party
-  // multiplies, sends, and goes on when what is sent to it is there.
-  double seconds(std::span<const Position> wanted) const {
-    const Rounds rounds = batch_rounds(steps_, traffic_.parties, wanted, traffic_.slow);
-    const double byte = static_cast<double>(traffic_.round_work) / traffic_.round_bytes;
+  // Until the last party is done, all phases together, as bytes that a link carries meanwhile: in
+  // each round a party multiplies, sends, and goes on when what is sent to it is there.
+  int64_t time(const Aligned& aligned) const {
+    const Rounds rounds = batch_rounds(steps_, traffic_.parties, aligned.wanted, aligned.before);
     std::map<Position, Round> events;
     for (size_t i = 0; i < rounds.at.size(); ++i) {
       if (is_sent(i)) {
@@ -240,24 +248,24 @@ class Alignment {
         events[rounds.at[i]].work[traffic_.parties[i]] += own;
       }
     }
-    double total = 0;
+    int64_t total = 0;
     Position stage = 0;
-    std::map<int32_t, double> done;
+    std::map<int32_t, int64_t> done;
     const auto end_stage = [&] {
-      double last = 0;
+      int64_t last = 0;
       for (const auto& [party, own] : done) last = std::max(last, own);
       total += last;
       done.clear();
     };
     for (const auto& [place, round] : events) {
       if (std::exchange(stage, place >> kLevelBits) != place >> kLevelBits) end_stage();
-      for (const auto& [party, own] : round.work) done[party] += static_cast<double>(own);
-      const std::map<int32_t, double> begun = done;
+      for (const auto& [party, own] : round.work) done[party] += own;
+      const std::map<int32_t, int64_t> begun = done;
       for (const auto& [link, bytes] : round.sent) {
         const auto sender = begun.find(link.first);
-        double there = sender == begun.end() ? 0 : sender->second;
-        there += static_cast<double>(bytes) * byte + static_cast<double>(traffic_.round_work);
-        done[link.second] = std::max(done[link.second], there);
+        const int64_t sent = sender == begun.end() ? 0 : sender->second;
+        int64_t& receiver = done[link.second];
+        receiver = std::max(receiver, sent + bytes + traffic_.round_bytes);
       }
     }
     end_stage();
@@ -280,7 +288,7 @@ class Alignment {
 
 }  // namespace
 
-std::vector<Position> align_messages(const Steps& steps, const Traffic& traffic) {
+Aligned align_messages(const Steps& steps, const Traffic& traffic) {
   if (steps.facts.empty()) return {};
   return Alignment(steps, traffic).cheapest();
 }

@@ -17,13 +17,16 @@ struct Traffic {
   std::span<const int32_t> parties;  // that receives, of a send
   std::span<const int64_t> bytes;    // of each node as a message
   int64_t round_bytes;               // that a link carries in the time of a round, not 0
-  std::span<const int64_t> work;     // nanoseconds of each product
-  std::span<const uint8_t> slow;     // the products for which others wait
-  int64_t round_work;                // nanoseconds of a round
+  std::span<const int64_t> work;     // of each product, bytes that a link carries meanwhile
+  std::span<const uint8_t> before;   // what may go before each product
 };
 
-// Of each send the place that it isn't at before, so that rounds, busiest links and products cost
-// least.
-std::vector<Position> align_messages(const Steps& steps, const Traffic& traffic);
+struct Aligned {
+  std::vector<Position> wanted;  // of each send the place that it isn't at before
+  std::vector<uint8_t> before;   // what goes before each node
+};
+
+// So that rounds, busiest links and products take least.
+Aligned align_messages(const Steps& steps, const Traffic& traffic);
 
 }  // namespace veil

@@ -71,35 +71,36 @@ void are_parties(const Column<int32_t>& parties) {
   }
 }
 
-nb::object align_messages(const Column<uint32_t>& facts, const Column<int32_t>& stages,
-                          const Column<int32_t>& layers, const Column<int32_t>& kinds,
-                          const Column<int32_t>& parties, const Column<int64_t>& bytes,
-                          int64_t round_bytes, const Column<int64_t>& work,
-                          const Column<uint8_t>& slow, int64_t round_work,
-                          const Column<int64_t>& first, const Column<int32_t>& args) {
+nb::tuple align_messages(const Column<uint32_t>& facts, const Column<int32_t>& stages,
+                         const Column<int32_t>& layers, const Column<int32_t>& kinds,
+                         const Column<int32_t>& parties, const Column<int64_t>& bytes,
+                         int64_t round_bytes, const Column<int64_t>& work,
+                         const Column<uint8_t>& before, const Column<int64_t>& first,
+                         const Column<int32_t>& args) {
   of_one_length(facts.size(), {stages.size(), layers.size(), kinds.size(), parties.size(),
-                               bytes.size(), work.size(), slow.size()});
+                               bytes.size(), work.size(), before.size()});
   are_stages(stages);
+  are_parties(parties);
   const veil::Operands operands(first, args, facts.size());
   has_operands(facts, operands);
-  are_parties(parties);
   if (round_bytes < 1) throw nb::value_error("a round takes no time");
-  return array(veil::align_messages({span(facts), span(stages), operands},
-                                    {span(layers), span(kinds), span(parties), span(bytes),
-                                     round_bytes, span(work), span(slow), round_work}));
+  veil::Aligned found = veil::align_messages({span(facts), span(stages), operands},
+                                             {span(layers), span(kinds), span(parties), span(bytes),
+                                              round_bytes, span(work), span(before)});
+  return nb::make_tuple(array(std::move(found.wanted)), array(std::move(found.before)));
 }
 
 nb::tuple batch_rounds(const Column<uint32_t>& facts, const Column<int32_t>& parties,
                        const Column<int32_t>& stages, const Column<int64_t>& wanted,
-                       const Column<uint8_t>& slow, const Column<int64_t>& first,
+                       const Column<uint8_t>& before, const Column<int64_t>& first,
                        const Column<int32_t>& args) {
-  of_one_length(facts.size(), {parties.size(), stages.size(), wanted.size(), slow.size()});
+  of_one_length(facts.size(), {parties.size(), stages.size(), wanted.size(), before.size()});
   are_stages(stages);
   are_parties(parties);
   const veil::Operands operands(first, args, facts.size());
   has_operands(facts, operands);
   veil::Rounds found = veil::batch_rounds({span(facts), span(stages), operands}, span(parties),
-                                          span(wanted), span(slow));
+                                          span(wanted), span(before));
   return nb::make_tuple(array(std::move(found.live)), array(std::move(found.at)),
                         array(std::move(found.rounds)));
 }
@@ -247,9 +248,8 @@ NB_MODULE(_native, m) {
   m.attr("LOOKUP") = nb::int_(static_cast<uint32_t>(veil::kLookup));
   m.def("live", &live, "facts"_a, "first"_a, "args"_a);
   m.def("align_messages", &align_messages, "facts"_a, "stages"_a, "layers"_a, "kinds"_a,
-        "parties"_a, "bytes"_a, "round_bytes"_a, "work"_a, "slow"_a, "round_work"_a, "first"_a,
-        "args"_a);
-  m.def("batch_rounds", &batch_rounds, "facts"_a, "parties"_a, "stages"_a, "wanted"_a, "slow"_a,
+        "parties"_a, "bytes"_a, "round_bytes"_a, "work"_a, "before"_a, "first"_a, "args"_a);
+  m.def("batch_rounds", &batch_rounds, "facts"_a, "parties"_a, "stages"_a, "wanted"_a, "before"_a,
         "first"_a, "args"_a);
   m.def("fuse_local", &fuse_local, "facts"_a, "parties"_a, "stages"_a, "elements"_a, "live"_a,
         "at"_a, "first"_a, "args"_a);

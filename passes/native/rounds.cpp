@@ -12,9 +12,6 @@ namespace {
 
 constexpr Position kNever = std::numeric_limits<Position>::max();
 
-// A product: early, and neither a message nor an end.
-bool is_product(uint32_t facts) { return (facts & kEarly) && !(facts & (kSend | kRoot)); }
-
 // A node at a place: what it reads is there before.
 void read_at(const Steps& steps, size_t node, Position at, std::span<Position> needed) {
   if (steps.facts[node] & kSend) --at;
@@ -23,13 +20,13 @@ void read_at(const Steps& steps, size_t node, Position at, std::span<Position> n
 
 // Lets messages that wait for a slow node go in the last round that does for who reads them: in the
 // round before, all else that their party sends would wait for that node, too.
-void hold_products(const Steps& steps, std::span<const uint8_t> is_slow, Rounds& rounds) {
+void hold_products(const Steps& steps, std::span<const uint8_t> before, Rounds& rounds) {
   const auto& [facts, stages, operands] = steps;
   std::vector<Position>& at = rounds.at;
   std::vector<Position> slow(at.size(), -1);  // the last slow node that a node waits for is there
   for (size_t i = 0; i < at.size(); ++i) {
     if (!rounds.live[i]) continue;
-    if (is_slow[i]) slow[i] = at[i];
+    if (before[i] == kMessages) slow[i] = at[i];
     for (const int32_t arg : operands.of(i)) {
       if (!(facts[arg] & kSend)) slow[i] = std::max(slow[i], slow[arg]);
     }
@@ -61,22 +58,31 @@ class Sending {
       places_.resize(std::max(places_.size(), sender + 1));
       places_[sender].push_back(rounds.at[i] - 1);
     }
-    for (std::vector<Position>& own : places_) std::ranges::sort(own);
+    quiet_.resize(places_.size());
+    for (size_t party = 0; party < places_.size(); ++party) {
+      std::vector<Position>& own = places_[party];
+      std::ranges::sort(own);
+      own.erase(std::unique(own.begin(), own.end()), own.end());
+      quiet_[party].resize(own.size());
+      for (size_t i = own.size(); i-- > 0;) {
+        const bool goes_on = i + 1 < own.size() && own[i + 1] == own[i] + 1;
+        quiet_[party][i] = goes_on ? quiet_[party][i + 1] : own[i] + 1;
+      }
+    }
   }
 
   // The first place from `earliest` on at which a party sends nothing, but no later than `latest`.
   Position quiet(size_t party, Position earliest, Position latest) const {
     if (party >= places_.size()) return earliest;
     const std::vector<Position>& own = places_[party];
-    auto next = std::ranges::lower_bound(own, earliest);
-    for (; next != own.end() && *next == earliest && earliest < latest; ++earliest) {
-      next = std::ranges::upper_bound(next, own.end(), earliest);
-    }
-    return earliest;
+    const auto next = std::ranges::lower_bound(own, earliest);
+    if (next == own.end() || *next != earliest) return earliest;
+    return std::min(latest, quiet_[party][next - own.begin()]);
   }
 
  private:
-  std::vector<std::vector<Position>> places_;
+  std::vector<std::vector<Position>> places_;  // each party's, in order, each once
+  std::vector<std::vector<Position>> quiet_;   // the first behind each at which it sends nothing
 };
 
 }  // namespace
@@ -105,7 +111,7 @@ void place_nodes(const Steps& steps, std::span<const uint8_t> live,
 }
 
 Rounds batch_rounds(const Steps& steps, std::span<const int32_t> parties,
-                    std::span<const Position> wanted, std::span<const uint8_t> slow) {
+                    std::span<const Position> wanted, std::span<const uint8_t> before) {
   const auto [facts, stages, operands] = steps;
   const size_t nodes = facts.size();
   Rounds found{live_nodes(facts, operands), std::vector<Position>(nodes), {0}};
@@ -119,7 +125,7 @@ Rounds batch_rounds(const Steps& steps, std::span<const int32_t> parties,
       found.rounds[stages[i]] = std::max(found.rounds[stages[i]], at[i] - stage);
     }
   }
-  hold_products(steps, slow, found);
+  hold_products(steps, before, found);
   const Sending sending(steps, parties, found);
   std::vector<Position> needed(nodes, kNever);  // by the first of those that read a node
   for (size_t i = nodes; i-- > 0;) {
@@ -130,7 +136,7 @@ Rounds batch_rounds(const Steps& steps, std::span<const int32_t> parties,
     } else if (!(facts[i] & kEarly) && stages[i] != 0) {
       if (needed[i] == kNever || needed[i] < at[i]) throw std::logic_error("a node runs too late");
       at[i] = needed[i];
-    } else if (is_product(facts[i]) && stages[i] != 0 && needed[i] != kNever) {
+    } else if (before[i] != kNothing && stages[i] != 0 && needed[i] != kNever) {
       at[i] = sending.quiet(parties[i], at[i], std::min(needed[i], end));
     }
     read_at(steps, i, at[i], needed);

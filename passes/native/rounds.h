@@ -9,6 +9,13 @@
 
 namespace veil {
 
+// What goes before a node that takes long.
+enum Before : uint8_t {
+  kNothing = 0,
+  kSends = 1,     // what its party sends meanwhile
+  kMessages = 2,  // and messages that are made of it wait, too
+};
+
 // A stage in the upper half, the number of its rounds that are over in the lower.
 using Position = int64_t;
 constexpr int kLevelBits = 32;
@@ -37,8 +44,8 @@ struct Rounds {
 };
 
 // `parties`: of each node who has it, of a send its receiver; `wanted`: of each send the place that
-// it is not at before; `slow`: whether a node takes so long that others wait for it.
+// it is not at before; `before`: of each node what goes before it.
 Rounds batch_rounds(const Steps& steps, std::span<const int32_t> parties,
-                    std::span<const Position> wanted, std::span<const uint8_t> slow);
+                    std::span<const Position> wanted, std::span<const uint8_t> before);
 
 }  // namespace veil

@@ -3,11 +3,10 @@
 Messages that need no message go in round 0 of their phase, those that need one from round 0 in
 round 1, and so on: the number of rounds is the length of the longest chain of messages, and
 independent branches share rounds. Where a round's time is told, messages that are alike may wait
-for each other, for which there may be more rounds (align_messages.py). Local nodes run between two
-rounds: products as early as they can, so that they overlap with waiting, but behind what their
-party sends meanwhile, for which others wait; everything cheap as late as it can, so that little is
-stored. A message made of a slow product of its round goes in the last round that does: in the first
-one all else that is sent would wait for the product.
+for each other, for which there may be more rounds; so do those made of slow products
+(align_messages.py). Local nodes run between two rounds: products as early as they can, so that they
+overlap with waiting, or behind what their party sends meanwhile; everything cheap as late as
+it can, so that little is stored.
 
     before:  %3 = send %1        %5 = send %4(%3)      %9 = send %8      (%8 needs no message)
     after:   round 0: %3, %9     round 1: %5
@@ -30,11 +29,9 @@ from veilgraph.ir.plan.tables import Pace
 from veilgraph.passes import _native as native
 from veilgraph.passes.facts import facts_of
 from veilgraph.passes.party.align_messages import align_messages
-from veilgraph.passes.party.products import nanoseconds
 
 Position = tuple[int, int]  # a stage (`Node.stage`), and the number of its rounds that are over
 FREE = Pace()
-SEVERAL = 4  # products of a layer at a party, which together take longer than a round
 _LEVEL = (1 << 32) - 1  # of a position in one number: what comes behind its stage
 
 
@@ -118,14 +115,22 @@ def batch_rounds(program: Program, pace: Pace = FREE) -> Schedule:
             are as few as can be.
     """
     columns = columns_of(program.nodes)
-    work = nanoseconds(columns) if pace.nanoseconds else np.zeros(len(columns), np.int64)
-    slow = (work > pace.nanoseconds // SEVERAL).astype(np.uint8)
+    return scheduled(program, columns, *align_messages(columns, pace))
+
+
+def scheduled(
+    program: Program,
+    columns: Columns,
+    wanted: npt.NDArray[np.int64],
+    before: npt.NDArray[np.uint8],
+) -> Schedule:
+    """As `batch_rounds`, with messages and products as `align_messages` says."""
     live, places, rounds = native.batch_rounds(
         facts_of(columns),
         columns.party,
         columns.stage,
-        align_messages(columns, pace, work, slow),
-        slow,
+        wanted,
+        before,
         columns.first,
         columns.args,
     )

@@ -1,9 +1,8 @@
-"""Products of a program: what they multiply, and how long they take."""
+"""Products of a program, and steps like them: what they multiply, and how long they take."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from math import prod
 
 import numpy as np
@@ -11,8 +10,7 @@ import numpy.typing as npt
 
 from veilgraph.ir.party.columns import Columns
 from veilgraph.ir.party.node import Shape
-from veilgraph.ir.party.ops import ALL, PartyOp
-from veilgraph.ir.plan.tables import MOST_COUNTED_BYTES
+from veilgraph.ir.party.ops import ALL, PartyOp, Runs
 from veilgraph.ir.types import Type
 from veilgraph.kernels.declared import DECLARED
 from veilgraph.kernels.kernel import no_products
@@ -23,7 +21,12 @@ def _multiplies(op: PartyOp) -> bool:
     return op.kernel in DECLARED and DECLARED[op.kernel].multiply_adds is not no_products
 
 
+def _is_slow(op: PartyOp) -> bool:
+    return op.early and op.runs is Runs.STEP
+
+
 _MULTIPLIES = np.array([_multiplies(op) for op in ALL])
+_IS_SLOW = np.array([_is_slow(op) for op in ALL])
 
 
 def products(columns: Columns, rows: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
@@ -45,20 +48,13 @@ def _tensors(columns: Columns, i: int) -> list[tuple[Shape, Type]]:
 
 
 def seconds_of(columns: Columns, i: int, multiply_adds: int) -> float:
-    """What a product takes: its multiply-adds, and what it reads and writes once."""
+    """What a step takes: its multiply-adds, and what it reads and writes once."""
     tensors = _tensors(columns, i)
     moved = sum(type.stored_bytes(prod(shape)) for shape, type in tensors)
     return MACHINE.multiplying(multiply_adds, tensors[0][1].bits, moved)
 
 
-def nanoseconds(columns: Columns) -> npt.NDArray[np.int64]:
-    """What each node takes that is a product; 0 of all others.
-
-    Also of a program that nobody has checked: what makes no sense takes no time.
-    """
-    found = np.zeros(len(columns), np.int64)
-    for i in np.flatnonzero(_MULTIPLIES[columns.op]).tolist():
-        with suppress(IndexError, ValueError):  # shapes that no such product has
-            spent = 1e9 * seconds_of(columns, i, _multiply_adds(columns, i))
-            found[i] = round(min(spent, MOST_COUNTED_BYTES))
-    return found
+def nanoseconds(columns: Columns) -> Iterator[tuple[int, int]]:
+    """Each product, sum or comparison that is a step of its own, and what it takes."""
+    for i in np.flatnonzero(_IS_SLOW[columns.op]).tolist():
+        yield i, round(1e9 * seconds_of(columns, i, _multiply_adds(columns, i)))

@@ -99,7 +99,7 @@ def _rotated(
 def in_rotated_chunks(
     p: Parties, x: Sharing, body: Callable[[Parties, Sharing], Sharing]
 ) -> Sharing:
-    """A sharing made of x, chunk by chunk, each in the roles that `rotating_roles` gives it."""
+    """A sharing made of x, chunk by chunk, each in roles of its own where they rotate."""
     chunks = thirds(x.elements) if p.rotates else [(0, x.elements)]
     made = []
     for role, (start, length) in enumerate(chunks):

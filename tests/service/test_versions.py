@@ -2,8 +2,8 @@
 
 Plans in kept/ were compiled by earlier commits, of y = x @ w with w = linspace(-1, 1, 12) of shape
 (4, 3), for the client `patient`: format6.plan by f6c0b59~1, format7-early.plan by f6c0b59,
-lowering1.plan by 69bba24, and format7.plan by 9e41d13. Add one when a number of the page changes;
-take none away.
+lowering1.plan by 69bba24, lowering2.plan by 9e41d13, and format7.plan by the commit that raised the
+lowering to 3. Add one when a number of the page changes; take none away.
 """
 
 from __future__ import annotations
@@ -57,9 +57,12 @@ def test_a_plan_from_before_its_format_was_final_is_refused() -> None:
         veilgraph.Plan.load(KEPT / "format7-early.plan")
 
 
-def test_a_plan_of_an_earlier_lowering_is_read_and_not_verified() -> None:
-    plan = veilgraph.Plan.load(KEPT / "lowering1.plan")
-    with pytest.raises(SecurityAbort, match=f"of lowering 1, .* lowering {LOWERING_VERSION}"):
+@pytest.mark.parametrize("lowering", range(1, LOWERING_VERSION))
+def test_a_plan_of_an_earlier_lowering_is_read_and_not_verified(lowering: int) -> None:
+    plan = veilgraph.Plan.load(KEPT / f"lowering{lowering}.plan")
+    with pytest.raises(
+        SecurityAbort, match=f"of lowering {lowering}, .* lowering {LOWERING_VERSION}"
+    ):
         verify(plan)
     x = np.array([[0.5, -0.25, 1, 0]], np.float32)
     y = veilgraph.simulate(plan, {"w": KEPT_W}, {"x": x}).outputs["y"]

@@ -32,8 +32,8 @@ class Option:
     """A way to compute an op.
 
     Attributes:
-        waits: rounds from what party i has of its operands to what party j has of its result, row i
-            and column j; `NEVER` where nothing of the one is needed for the other.
+        waits: rounds, or parts of one, from what party i has of its operands to what party j has of
+            its result, row i and column j; `NEVER` where the one needs nothing of the other.
         price: of all else, in the unit of a round's price.
         store_bytes: what of it lies in a store of prepared inferences.
         loads: more prices, in groups, as one of what each link carries: of a group's sums over all
@@ -47,7 +47,7 @@ class Option:
 
     @property
     def rounds(self) -> int:
-        """Until the last party has its part, of operands that all have at once."""
+        """As `waits` count: until the last has its part, of operands that all have at once."""
         return max(0, *(max(row) for row in self.waits))
 
     @property
@@ -142,7 +142,7 @@ class Problem:
             object.__setattr__(self, name, made)
 
     def rounds(self, choices: Integers) -> Integers:
-        """Of the longest path, for each row of choices."""
+        """Of the longest path, as `waits` count, for each row of choices."""
         if not self.options:
             return np.zeros(len(choices), np.int64)
         return self.paths.rounds(np.ascontiguousarray(choices).ravel())

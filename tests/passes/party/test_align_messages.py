@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -13,13 +14,13 @@ from random_programs import RandomProgram
 from test_batch_rounds import check_lateness, check_order
 
 from veilgraph.ir.party import ops
-from veilgraph.ir.party.columns import columns_of
+from veilgraph.ir.party.columns import NUMBERS, Columns, columns_of
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import MOST_COUNTED_BYTES, Pace, Phase
 from veilgraph.ir.types import words
 from veilgraph.passes._native import align_messages as align
-from veilgraph.passes.party.align_messages import pace_of
-from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
+from veilgraph.passes.party.align_messages import MESSAGES, NOTHING, align_messages, pace_of
+from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds, scheduled
 from veilgraph.passes.party.products import nanoseconds
 from veilgraph.targets.networks import network
 from veilgraph.targets.variants import Goal
@@ -168,7 +169,7 @@ def test_a_message_of_a_product_waits_for_what_another_product_needs() -> None:
     back = p.node(ops.SEND, 0, (added,), (1, 64, 64), LARGE, Phase.ONLINE)
     p.node(ops.OUTPUT, 0, (back,), (1, 64, 64), LARGE, Phase.ONLINE, name="z", frac_bits=0)
     sends, many = [there.at[1], told, back], 1 << 30
-    assert nanoseconds(columns_of(p.nodes))[own] > 5000
+    assert dict(nanoseconds(columns_of(p.nodes)))[own] > 5000
     assert rounds(batch_rounds(p, Pace(many, 1_000_000)), sends) == [0, 0, 1]
     held = batch_rounds(p, Pace(many, 1_000))
     assert rounds(held, sends) == [0, 1, 2]
@@ -176,16 +177,66 @@ def test_a_message_of_a_product_waits_for_what_another_product_needs() -> None:
     assert rounds(batch_rounds(p, Pace(many, 0)), sends) == [0, 0, 1]
 
 
-def test_products_that_make_no_sense_take_no_time() -> None:
-    """A host puts a stranger's messages in rounds before it has looked at each node."""
+def random_columns(choices: random.Random, operations: int) -> tuple[Program, Columns]:
+    program = RandomProgram(choices).grow(operations).program
+    return program, columns_of(program.nodes)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, 40))
+def test_held_random_programs(choices: random.Random, operations: int) -> None:
+    """They are in order, and no later done than with all that is slow as early as it can be."""
+    program, columns = random_columns(choices, operations)
+    pace = Pace(100, choices.choice((2, 20)))
+    held = scheduled(program, columns, *align_messages(columns, pace))
+    check_order(held)
+    check_lateness(held)
+    early, _ = align_messages(columns, Pace(100))
+    without = scheduled(program, columns, early, np.zeros(len(columns), np.uint8))
+    assert done(held, pace) <= done(without, pace)
+
+
+def done(schedule: Schedule, pace: Pace) -> int:
+    """When the last party is, phase by phase, as bytes that a link carries meanwhile."""
+    nodes, total = schedule.program.nodes, 0
+    work = dict(nanoseconds(schedule.columns))
+    for phase in (Phase.OFFLINE, Phase.ONLINE):
+        ready = Counter[int]()
+        for level in range(schedule.rounds[phase] + 1):
+            sent, at = Counter[tuple[int, int]](), (phase, level)
+            for i in schedule.live:
+                node, place = nodes[i], schedule.position_of(i)
+                if node.op is ops.SEND and place == (phase, level + 1):
+                    link = nodes[node.args[0]].party, node.party
+                    sent[link] += node.type.message_bytes(node.elements)
+                elif i in work and place == at:
+                    ready[node.party] += work[i] * pace.bytes // pace.nanoseconds
+            begun = ready.copy()
+            for (sender, receiver), size in sent.items():
+                ready[receiver] = max(ready[receiver], begun[sender] + size + pace.bytes)
+        total += max(ready.values(), default=0)
+    return total
+
+
+def test_many_slow_products_take_no_square_of_time() -> None:
+    """Each looks for a place at which its party sends nothing, and there is none."""
     p = Program(("alice", "bob"))
-    x = p.source("input", "x", 0, (4,), LARGE).at[0]
-    huge = (1 << 20,) * 3
-    odd = p.node(ops.MATMUL, 0, (x, x), (4,), LARGE, Phase.ONLINE)
-    vast = p.node(ops.RESHAPE, 0, (x,), huge, LARGE, Phase.ONLINE)
-    product = p.node(ops.MATMUL, 0, (vast, vast), huge, LARGE, Phase.ONLINE)
-    found = nanoseconds(columns_of(p.nodes))
-    assert (found[odd], found[product]) == (0, MOST_COUNTED_BYTES)
+    sources = [p.source("input", name, i, (1, 1, 1), LARGE) for i, name in enumerate("xy")]
+    own = product = sources[0].at[0]
+    there, back = sources[0].at[0], sources[1].at[1]
+    for _ in range(1 << 15):
+        product = p.node(ops.MATMUL, 0, (product, own), (1, 1, 1), LARGE, Phase.ONLINE)
+        there, back = (
+            p.node(ops.SEND, 0, (back,), (1, 1, 1), LARGE, Phase.ONLINE),
+            p.node(ops.SEND, 1, (there,), (1, 1, 1), LARGE, Phase.ONLINE),
+        )
+    for i, (party, last) in enumerate(((0, there), (1, back), (0, product))):
+        p.node(ops.OUTPUT, party, (last,), (1, 1, 1), LARGE, Phase.ONLINE, name=f"{i}", frac_bits=0)
+    columns = columns_of(p.nodes)
+    before = np.where(columns.op == NUMBERS[ops.MATMUL], MESSAGES, NOTHING).astype(np.uint8)
+    start = time.process_time()
+    scheduled(p, columns, np.zeros(len(columns), np.int64), before)
+    assert time.process_time() - start < 1
 
 
 def test_columns_of_no_program_are_refused() -> None:
@@ -193,8 +244,8 @@ def test_columns_of_no_program_are_refused() -> None:
     facts, lengths = np.zeros(1, np.uint32), np.zeros(1, np.int64)
     first, flags = np.zeros(2, np.int64), np.zeros(1, np.uint8)
     with pytest.raises(ValueError, match="no such party"):
-        align(facts, one, one, one, one - 1, lengths, 1, lengths, flags, 0, first, none)
+        align(facts, one, one, one, one - 1, lengths, 1, lengths, flags, first, none)
     with pytest.raises(ValueError, match="takes no time"):
-        align(facts, one, one, one, one, lengths, 0, lengths, flags, 0, first, none)
+        align(facts, one, one, one, one, lengths, 0, lengths, flags, first, none)
     with pytest.raises(ValueError, match="other lengths"):
-        align(facts, one, one, one, one, np.zeros(2, np.int64), 1, lengths, flags, 0, first, none)
+        align(facts, one, one, one, one, np.zeros(2, np.int64), 1, lengths, flags, first, none)

@@ -19,9 +19,11 @@ import argparse
 import logging
 import os
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -52,6 +54,7 @@ RATES = {"alexnet": 0.02, "vgg16": 0.005}
 PICTURES, FEW_PICTURES = 10_000, 40
 PARTS = 10  # of a loss curve
 REHEARSE = "rehearse"
+Controls: TypeAlias = Sequence[tuple[int, float]]  # seeds, and the share of noise
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,10 @@ def compiled(
     )
 
 
-def trained(network: str, batch: int, count: int, steps: int, plan: Plan) -> dict[str, Any]:
-    """The losses of float32 and of three parties, and what the parties took."""
+def trained(
+    network: str, batch: int, count: int, steps: int, plan: Plan, controls: Controls
+) -> dict[str, Any]:
+    """The losses of float32, of it again, and of three parties, and what the parties took."""
     rows, module = pictures(count), begun(network, batch)
     torch.set_num_threads(1)
     wanted = in_float(module, rows, steps, 0, batch, RATES[network])
@@ -116,6 +121,9 @@ def trained(network: str, batch: int, count: int, steps: int, plan: Plan) -> dic
     return {
         "losses": losses,
         "float32_losses": wanted,
+        "float32_again": [
+            again(network, batch, rows, steps, RATES[network], *control) for control in controls
+        ],
         "accuracy": right(private, rows),
         "float32_accuracy": right(module, rows),
         "step_seconds": max(seconds for _, seconds, _ in took) / steps,
@@ -140,15 +148,8 @@ def measured(
         "rounds": sum(plan.rounds(phase, entry) for phase in (Phase.OFFLINE, Phase.ONLINE)),
         **asdict(compiling),
     }
-    if not steps:
-        return figures
-    shown, rate = pictures(count), RATES[network]
-    figures["float32_again"] = [
-        again(network, batch, shown, steps, rate, seed, noise)
-        for seed in range(controls)
-        for noise in (0.0, max_noise)
-    ]
-    return figures | trained(network, batch, count, steps, plan)
+    pairs = [*product(range(controls), (0.0, max_noise))]
+    return figures | (trained(network, batch, count, steps, plan, pairs) if steps else {})
 
 
 def _row(found: dict[str, Any]) -> list[str]:

@@ -39,6 +39,14 @@ struct Round {
   std::map<std::pair<int32_t, int32_t>, int64_t> sent;  // bytes by sender and receiver
 };
 
+// Parties whose messages slow nodes wait for, and those who have these nodes, a bit each.
+struct Waits {
+  uint64_t awaited = 0;
+  uint64_t waiting = 0;
+};
+
+uint64_t bit(int32_t party) { return uint64_t{1} << party; }
+
 class Alignment {
  public:
   Alignment(const Steps& steps, const Traffic& traffic)
@@ -173,10 +181,10 @@ class Alignment {
       place_nodes(steps_, live_, wanted_, i, i + 1, at_);
       note(i);
       if (!is_sent(i) || slow_[steps_.operands.of(i)[0]] != at_[i] - 1) continue;
-      if (!awaited_.contains({at_[i], sender_of(i)}) &&
-          !waiting_.contains({at_[i], traffic_.parties[i]})) {
-        continue;
-      }
+      const auto other = others_.find(at_[i]);
+      if (other == others_.end()) continue;
+      const auto& [awaited, waiting] = other->second;
+      if (!(awaited & bit(sender_of(i))) && !(waiting & bit(traffic_.parties[i]))) continue;
       wanted_[i] = ++at_[i];
       held = true;
     }
@@ -199,13 +207,12 @@ class Alignment {
       const bool is_message = (steps_.facts[arg] & kSend) != 0;
       if (!is_message) slow_[node] = std::max(slow_[node], slow_[arg]);
       if (at_[arg] != at_[node]) continue;
-      senders_[node] |= is_message ? uint64_t{1} << sender_of(arg) : senders_[arg];
+      senders_[node] |= is_message ? bit(sender_of(arg)) : senders_[arg];
     }
     if (!is_slow(node) || !senders_[node]) return;
-    waiting_.insert({at_[node], traffic_.parties[node]});
-    for (int32_t party = 0; party < 64; ++party) {
-      if (senders_[node] >> party & 1) awaited_.insert({at_[node], party});
-    }
+    Waits& own = others_[at_[node]];
+    own.awaited |= senders_[node];
+    own.waiting |= bit(traffic_.parties[node]);
   }
 
   void place_early(const Layer& layer) {
@@ -281,9 +288,8 @@ class Alignment {
   std::vector<Position> at_;
   std::vector<Position> slow_;     // the last slow node that a node waits for is there, or kNever
   std::vector<uint64_t> senders_;  // of messages there with a node that it waits for, a bit each
-  std::set<std::pair<Position, int32_t>> awaited_;  // places and senders that slow nodes wait for
-  std::set<std::pair<Position, int32_t>> waiting_;  // places of slow nodes, and their parties
-  size_t looks_ = 0;                                // at nodes, to settle layers
+  std::map<Position, Waits> others_;  // of slow nodes, by their places
+  size_t looks_ = 0;                  // at nodes, to settle layers
 };
 
 }  // namespace

@@ -12,10 +12,31 @@ namespace {
 
 constexpr Position kNever = std::numeric_limits<Position>::max();
 
-// A node at a place: what it reads is there before.
-void read_at(const Steps& steps, size_t node, Position at, std::span<Position> needed) {
-  if (steps.facts[node] & kSend) --at;
-  for (const int32_t arg : steps.operands.of(node)) needed[arg] = std::min(needed[arg], at);
+// Where the last round of a node's stage is over.
+Position end_of(const Steps& steps, const Rounds& rounds, size_t node) {
+  const int32_t stage = steps.stages[node];
+  return (static_cast<Position>(stage) << kLevelBits) + rounds.rounds[stage];
+}
+
+// From the last node to the first: `place` says where one is, of where it is needed first and of
+// where it is if it runs as late as it can.
+template <typename Place>
+void from_the_end(const Steps& steps, Rounds& rounds, Place place) {
+  const auto& [facts, stages, operands] = steps;
+  std::vector<Position> needed(rounds.at.size(), kNever);  // by the first of those that read a node
+  for (size_t i = rounds.at.size(); i-- > 0;) {
+    if (!rounds.live[i]) continue;
+    Position late = rounds.at[i];
+    if (facts[i] & kKept) {
+      late = end_of(steps, rounds, i);  // behind all that reads what was kept before
+    } else if (!(facts[i] & kEarly) && stages[i] != 0) {
+      if (needed[i] == kNever || needed[i] < late) throw std::logic_error("a node runs too late");
+      late = needed[i];
+    }
+    // What is sent is there before.
+    const Position own = place(i, needed[i], late) - ((facts[i] & kSend) != 0);
+    for (const int32_t arg : operands.of(i)) needed[arg] = std::min(needed[arg], own);
+  }
 }
 
 // Lets messages that wait for a slow node go in the last round that does for who reads them: in the
@@ -31,21 +52,10 @@ void hold_products(const Steps& steps, std::span<const uint8_t> before, Rounds& 
       if (!(facts[arg] & kSend)) slow[i] = std::max(slow[i], slow[arg]);
     }
   }
-  std::vector<Position> needed(at.size(), kNever);
-  for (size_t i = at.size(); i-- > 0;) {
-    if (!rounds.live[i]) continue;
-    const Position stage = static_cast<Position>(stages[i]) << kLevelBits;
-    const Position end = stage + rounds.rounds[stages[i]];
-    Position place = at[i];
-    if ((facts[i] & kSend) && slow[i] == at[i] - 1) {
-      place = at[i] = std::min(needed[i], end);
-    } else if (facts[i] & kKept) {
-      place = end;
-    } else if (!(facts[i] & kEarly) && stages[i] != 0) {
-      place = needed[i];
-    }
-    read_at(steps, i, place, needed);
-  }
+  from_the_end(steps, rounds, [&](size_t i, Position needed, Position late) {
+    const bool is_held = (facts[i] & kSend) && slow[i] == at[i] - 1;
+    return is_held ? at[i] = std::min(needed, end_of(steps, rounds, i)) : late;
+  });
 }
 
 // When each party sends: the places before the rounds in which something of it is sent.
@@ -125,22 +135,13 @@ Rounds batch_rounds(const Steps& steps, std::span<const int32_t> parties,
       found.rounds[stages[i]] = std::max(found.rounds[stages[i]], at[i] - stage);
     }
   }
-  hold_products(steps, before, found);
+  if (std::ranges::count(before, kMessages)) hold_products(steps, before, found);
   const Sending sending(steps, parties, found);
-  std::vector<Position> needed(nodes, kNever);  // by the first of those that read a node
-  for (size_t i = nodes; i-- > 0;) {
-    if (!found.live[i]) continue;
-    const Position end = (static_cast<Position>(stages[i]) << kLevelBits) + found.rounds[stages[i]];
-    if (facts[i] & kKept) {
-      at[i] = end;  // behind all that reads what was kept before
-    } else if (!(facts[i] & kEarly) && stages[i] != 0) {
-      if (needed[i] == kNever || needed[i] < at[i]) throw std::logic_error("a node runs too late");
-      at[i] = needed[i];
-    } else if (before[i] != kNothing && stages[i] != 0 && needed[i] != kNever) {
-      at[i] = sending.quiet(parties[i], at[i], std::min(needed[i], end));
-    }
-    read_at(steps, i, at[i], needed);
-  }
+  from_the_end(steps, found, [&](size_t i, Position needed, Position late) {
+    const bool waits = before[i] != kNothing && stages[i] != 0 && needed != kNever;
+    if (waits) late = sending.quiet(parties[i], late, std::min(needed, end_of(steps, found, i)));
+    return at[i] = late;
+  });
   return found;
 }
 

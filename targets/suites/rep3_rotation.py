@@ -87,26 +87,24 @@ def _rotated(
     if unpaired is not None and not _is_in_pairs(p, x, chunks):
         x = unpaired(x)
     if safe is not None and p.receiver is not None and p.fixed_roles:
-        return _in_chunks(p, op, body, x, [(0, x.elements, rotation_of(p, p.receiver, safe))])
+        return _in_chunks(p, op.shape, body, x, [(0, x.elements, rotation_of(p, p.receiver, safe))])
     if not p.rotates or len(chunks) == 1:
         # Who receives knows nothing of roundings as role 2.
         rotation = 0 if p.receiver is None else rotation_of(p, p.receiver, 2)
-        return _in_chunks(p, op, body, x, [(0, x.elements, rotation)])
-    rotated = [(*chunk, (role + p.program.layer) % 3) for role, chunk in enumerate(chunks)]
-    return _in_chunks(p, op, body, x, rotated, keeping=True)
+        return _in_chunks(p, op.shape, body, x, [(0, x.elements, rotation)])
+    return _in_chunks(p, op.shape, body, x, _turned(p, chunks), keeping=True)
 
 
-def in_rotated_chunks(
-    p: Parties, x: Sharing, body: Callable[[Parties, Sharing], Sharing]
-) -> Sharing:
+def in_rotated_chunks(p: Parties, x: Sharing, body: Body) -> Sharing:
     """A sharing made of x, chunk by chunk, each in roles of its own where they rotate."""
-    chunks = thirds(x.elements) if p.rotates else [(0, x.elements)]
-    made = []
-    for role, (start, length) in enumerate(chunks):
-        rotation = (role + p.program.layer) % 3 if len(chunks) > 1 else 0
-        chunk = x.map(partial(Value.chunk, start=start, length=length))
-        made.append(body(p.rotated(rotation), chunk.rotated(rotation)).rotated(-rotation))
-    return _joined(made, x.shape)
+    chunks = thirds(x.elements) if p.rotates else []
+    turned = _turned(p, chunks) if len(chunks) > 1 else [(0, x.elements, 0)]
+    return _in_chunks(p, x.shape, body, x, turned)
+
+
+def _turned(p: Parties, chunks: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    """How far each chunk's roles are rotated, behind its start and length."""
+    return [(*chunk, (role + p.program.layer) % 3) for role, chunk in enumerate(chunks)]
 
 
 def _is_in_pairs(p: Parties, x: Sharing, chunks: Sequence[tuple[int, int]]) -> bool:
@@ -130,7 +128,7 @@ def _pair(x: Sharing, start: int, length: int) -> tuple[Sharing, int] | None:
 
 def _in_chunks(
     p: Parties,
-    op: Operation,
+    shape: Shape,
     body: Body,
     x: Sharing,
     chunks: Sequence[tuple[int, int, int]],
@@ -150,7 +148,7 @@ def _in_chunks(
             chunk = x.map(partial(Value.chunk, start=start, length=length))
         made = run(p.rotated(rotation), body, chunk.rotated(rotation)).rotated(-rotation)
         done.append(made.map(lambda v: v.reshape((v.elements,))))
-    return _joined(done, op.shape)
+    return _joined(done, shape)
 
 
 def _joined(chunks: Sequence[Sharing], shape: Shape) -> Sharing:

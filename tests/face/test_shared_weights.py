@@ -225,21 +225,19 @@ def test_inspect_says_who_could_put_the_weights_together(folder: Path) -> None:
 
 
 def test_what_it_costs_beside_weights_of_one_party(folder: Path) -> None:
-    """Nothing in setup; online a little more, since no part of a weight is zero.
-
-    Whether roles rotate is chosen for each, by seconds and not by bytes alone.
-    """
+    """Nothing in setup; online a little more, since no part of a weight is zero."""
     shared = veilgraph.Plan.load(folder / "digits.plan")
     private, _ = veilgraph.compile(
         DIGITS / "digits.onnx",
         shapes={"image": (1, 1, 28, 28)},
         calibrate=DIGITS / "calibration.npz",
         max_error=0.001,
+        roles="rotated",  # as they are chosen to be for shared weights
     )
     sent = [{p: sum(plan.sent_bytes(p).values()) for p in Phase} for plan in (private, shared)]
     assert sent[1][Phase.SETUP] == 0 < sent[0][Phase.SETUP]
     assert shared.rounds(Phase.SETUP) == 0
-    assert sent[0][Phase.ONLINE] < sent[1][Phase.ONLINE] < 1.25 * sent[0][Phase.ONLINE]
+    assert sent[0][Phase.ONLINE] < sent[1][Phase.ONLINE] < 1.2 * sent[0][Phase.ONLINE]
     # Of an owner's weights one part is zero: whoever has nothing but that hands nothing over.
     # Whether parties take turns in roles is chosen for each, and is worth three rounds either way.
     assert abs(shared.rounds(Phase.ONLINE) - private.rounds(Phase.ONLINE)) <= 3

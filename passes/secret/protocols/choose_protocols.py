@@ -178,7 +178,7 @@ class ChooseProtocols:
                 kinds.setdefault(node.kind, []).append(i)
         largest = (max(o.own_price for o in each) for each in options)
         round_price = {
-            Goal.AUTO: MACHINE.round_on(self.target.network) / PARTS,
+            Goal.AUTO: self._part,
             Goal.LEAST_BYTES: 1e-6,  # of a byte: it decides between choices that send the same
             Goal.FEWEST_ROUNDS: 1 + sum(largest),
         }[self.goal]
@@ -208,11 +208,15 @@ class ChooseProtocols:
         own = tuple(tuple(each) for each in loads if each)
         return Option(self._waits(sent), 0.0, stored, own)
 
+    @property
+    def _part(self) -> float:
+        """Seconds of a part of a round."""
+        return MACHINE.round_on(self.target.network) / PARTS
+
     def _waits(self, sent: Communication) -> Waits:
         """In parts of a round, what a party multiplies counted: others may wait for it."""
-        part = MACHINE.round_on(self.target.network) / PARTS
         more = [
-            round(sent.multiplying.get((Phase.ONLINE, i), 0.0) / part)
+            round(sent.multiplying.get((Phase.ONLINE, i), 0.0) / self._part)
             for i in range(len(sent.waits))
         ]
         return tuple(

@@ -14,7 +14,7 @@ from random_programs import RandomProgram
 from test_batch_rounds import check_lateness, check_order
 
 from veilgraph.ir.party import ops
-from veilgraph.ir.party.columns import NUMBERS, Columns, columns_of
+from veilgraph.ir.party.columns import NUMBERS, columns_of
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import MOST_COUNTED_BYTES, Pace, Phase
 from veilgraph.ir.types import words
@@ -177,16 +177,12 @@ def test_a_message_of_a_product_waits_for_what_another_product_needs() -> None:
     assert rounds(batch_rounds(p, Pace(many, 0)), sends) == [0, 0, 1]
 
 
-def random_columns(choices: random.Random, operations: int) -> tuple[Program, Columns]:
-    program = RandomProgram(choices).grow(operations).program
-    return program, columns_of(program.nodes)
-
-
 @settings(max_examples=80, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 40))
 def test_held_random_programs(choices: random.Random, operations: int) -> None:
     """They are in order, and no later done than with all that is slow as early as it can be."""
-    program, columns = random_columns(choices, operations)
+    program = RandomProgram(choices).grow(operations).program
+    columns = columns_of(program.nodes)
     pace = Pace(100, choices.choice((2, 20)))
     held = scheduled(program, columns, *align_messages(columns, pace))
     check_order(held)

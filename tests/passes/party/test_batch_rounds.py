@@ -106,6 +106,9 @@ def test_random_programs(choices: random.Random, operations: int) -> None:
     check_lateness(schedule)
     if slow:
         check_products(schedule)
+    else:
+        chain, sends = chains(schedule), schedule.nodes_of(ops.SEND)
+        assert all(schedule.round_of(send) == chain[send.id] - 1 for send in sends)
 
 
 def with_slow_products(program: Program) -> Schedule:
@@ -129,11 +132,9 @@ def check_order(schedule: Schedule) -> None:
 
 def check_rounds(schedule: Schedule) -> None:
     """The longest chain of messages of a phase; each goes as early as it can, unless it is held."""
-    nodes, chain = schedule.program.nodes, dict[int, int]()
+    nodes, chain = schedule.program.nodes, chains(schedule)
     longest = dict.fromkeys(Phase, 0)
     for i in schedule.live:
-        same = (chain[a] for a in nodes[i].args if nodes[a].phase == nodes[i].phase)
-        chain[i] = max(same, default=0) + (nodes[i].op is ops.SEND)
         longest[nodes[i].phase] = max(longest[nodes[i].phase], chain[i])
     assert schedule.rounds == longest
     for send in (nodes[i] for i in schedule.live if nodes[i].op is ops.SEND):
@@ -142,6 +143,15 @@ def check_rounds(schedule: Schedule) -> None:
             assert any(is_slow(nodes[i]) for i in made_for(send, schedule))
             end = schedule.rounds[send.phase]
             assert schedule.position_of(send.id)[1] == min(end, needed(send.id, schedule)[1])
+
+
+def chains(schedule: Schedule) -> dict[int, int]:
+    """Of each live node the longest chain of messages of its phase that leads to it."""
+    nodes, chain = schedule.program.nodes, dict[int, int]()
+    for i in schedule.live:
+        same = (chain[a] for a in nodes[i].args if nodes[a].phase == nodes[i].phase)
+        chain[i] = max(same, default=0) + (nodes[i].op is ops.SEND)
+    return chain
 
 
 def is_slow(node: Node) -> bool:

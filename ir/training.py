@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from veilgraph.ir.batch_owners import BatchOwners
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.roles import given_by
 
@@ -276,6 +277,7 @@ class Recipe:
         noise: what each party adds a part of to the updates of all parameters; None if none does.
         shares: public inputs of a step that are its share of means over all batches, each with how
             many batches these were of at first.
+        batch: whose the rows of a batch are.
     """
 
     loss: str
@@ -290,6 +292,7 @@ class Recipe:
     masks: Masks = field(default_factory=dict)
     noise: Noise | None = None
     shares: Mapping[str, int] = field(default_factory=dict)
+    batch: BatchOwners = field(default_factory=BatchOwners)
 
     @property
     def announced(self) -> tuple[str, ...]:
@@ -348,9 +351,11 @@ class Recipe:
                 "noise": None if found.get("noise") is None else _noise(**found["noise"]),
                 "shares": {str(n): int(b) for n, b in dict(found.get("shares", {})).items()},
                 "counters": {str(name): (int(n), int(each)) for name, (n, each) in counters},
+                "batch": _batch(**found.get("batch", {})),
             }
             recipe = Recipe(**{**found, **read})
-            is_whole = recipe.rows > 0 <= recipe.classes
+            whose = recipe.batch.rows.values()
+            is_whole = recipe.rows > 0 <= recipe.classes and sum(whose) in (0, recipe.rows)
         except (TypeError, KeyError, ValueError):
             raise refusal from None
         if not is_whole:
@@ -364,6 +369,14 @@ def _noise(spread: float, honest: int) -> Noise:
     if not 0 < found.spread < float("inf") or found.honest < 1:
         raise ValueError("no noise")
     return found
+
+
+def _batch(rows: Mapping[str, int] | None = None) -> BatchOwners:
+    """What a manifest states of owners; ValueError for what makes no sense."""
+    found = {str(who): int(count) for who, count in dict(rows or {}).items()}
+    if any(count < 1 for count in found.values()):
+        raise ValueError("no batch")
+    return BatchOwners(found)
 
 
 def _optimizer(name: str, **numbers: Any) -> Optimizer:

@@ -22,6 +22,7 @@ from veilgraph.reports.units import counted
 from veilgraph.runtime.encoding import Words
 from veilgraph.runtime.links.shaping import Shape
 from veilgraph.runtime.session.handshake import MAX_INFERENCES, NO_DEALING, Origin
+from veilgraph.runtime.session.keys import derive
 from veilgraph.runtime.session.private_keys import secret_of
 from veilgraph.runtime.session.setup import (
     FromStore,
@@ -220,6 +221,15 @@ class Session:
             saved = self._loaded(path)
             self.note = saved.note
             self._party.put_state(saved.words)
+
+    def own_number(self, use: str, context: bytes) -> int:
+        """A number that no other party can compute, the same in each session; of 256 bits.
+
+        Args:
+            use: what it is for, and for nothing else.
+            context: what else it depends on.
+        """
+        return int.from_bytes(derive(secret_of(self._config.key), use, context))
 
     def state(self, names: Collection[str]) -> dict[str, Words]:
         """This party's parts of these states, by `Share.key`, as the last run left them.

@@ -45,6 +45,7 @@ import numpy as np
 from torch_mlir import ir
 
 from veilgraph.ir.attributes import shape_of
+from veilgraph.ir.batch_owners import BatchOwners
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.program import Graph
@@ -88,6 +89,7 @@ class Training:
             is longer, as by `torch.nn.utils.clip_grad_norm_`; None leaves it as it is.
         is_noisy: each party adds a part of some noise to what a step takes from a parameter.
         share_once: rows are shared once, and a step finds a batch of these shares as states.
+        batch: whose the rows of a batch are.
     """
 
     forward: Graph
@@ -97,6 +99,7 @@ class Training:
     clip_norm: float | None = None
     share_once: bool = False
     is_noisy: bool = False
+    batch: BatchOwners = field(default_factory=BatchOwners)
 
     def check(self) -> None:
         """Raises UsageError for what can't be trained."""
@@ -145,12 +148,13 @@ class Training:
 
     def _require_own_names(self) -> None:
         """Receivers and owners go by name, over all entries: no two things have the same."""
-        factors = {*self.announced, *self.masks, *self.noises.values()}
-        told = factors | {OVERFLOW} | ({LOSS} if self.named else set())
+        given = {*self.announced, *self.masks, *self.noises.values()}
+        given |= {*self.given_shapes} if self.batch.rows else set()
+        told = given | {OVERFLOW} | ({LOSS} if self.named else set())
         taken = (
-            ("an input", self.forward.inputs, factors | ({LABELS} if self.named else set())),
+            ("an input", self.forward.inputs, given | ({LABELS} if self.named else set())),
             ("an output", self.forward.outputs, told),
-            ("a parameter", self.begun, factors | {LABELS, LOSS, OVERFLOW, *self.held.values()}),
+            ("a parameter", self.begun, given | {LABELS, LOSS, OVERFLOW, *self.held.values()}),
         )
         for kind, names, own in taken:
             if clashing := [name for name in names if name in own]:
@@ -263,7 +267,7 @@ class Training:
     @property
     def held(self) -> dict[str, str]:
         """Of each input of rows that are shared once, the state that holds a batch of them."""
-        return {name: f"{name}{HELD}" for name in self.row_shapes} if self.share_once else {}
+        return {name: f"{name}{HELD}" for name in self.given_shapes} if self.share_once else {}
 
     @property
     def row_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -271,6 +275,14 @@ class Training:
         outputs = self.forward.outputs
         labels = {LABELS: outputs[self.output]} if self.named else {}
         return {name: shape_of(x) for name, x in {**self.forward.inputs, **labels}.items()}
+
+    @property
+    def given_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The same as owners give it."""
+        found = dict[str, tuple[int, ...]]()
+        for name, shape in self.row_shapes.items():
+            found |= self.batch.shapes(name, shape)
+        return found
 
     @property
     def states(self) -> dict[str, str]:
@@ -328,13 +340,27 @@ class Training:
             with graph.ahead_of_return("loss/"):
                 outputs[LOSS] = self._loss(graph, labels)
         graph.replace_outputs(outputs)
+        self._take_apart(graph)
         for name, state in self.held.items():
             graph.hold_input(name, state)
         return graph
 
+    def _take_apart(self, graph: Graph) -> None:
+        """Lets a graph read the rows of each owner in place of whole batches."""
+        for name, value in graph.inputs.items():
+            if not self.batch.rows or name not in self.row_shapes:
+                continue
+            added = graph.add_inputs(self.batch.shapes(name, shape_of(value)))
+            if name in graph.whole:
+                graph.whole = {*graph.whole, *added}
+            with graph.at_start(name):
+                joined = ops.concat([*added.values()], 0)
+            graph.inputs[name].replace_all_uses_with(joined)
+            graph.drop_input(name)
+
     def sharing(self) -> Graph:
         """A batch of rows in, which are the states that a step finds."""
-        graph = Graph.create(self.forward.module.context, self.row_shapes, {})
+        graph = Graph.create(self.forward.module.context, self.given_shapes, {})
         graph.finish({f"{self.held[name]}.next": x for name, x in graph.inputs.items()})
         return graph
 
@@ -397,7 +423,9 @@ class Training:
 
     def evaluation(self) -> Graph:
         """The model on the parameters as they are."""
-        return self._with_states()
+        graph = self._with_states()
+        self._take_apart(graph)
+        return graph
 
     def judgement(self) -> Graph:
         """The same, and the mean loss of the batch as an output."""

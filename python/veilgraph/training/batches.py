@@ -6,15 +6,20 @@ Class numbers become one-hot rows where they are owned: in secret that would cos
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
+from veilgraph.ir.batch_owners import BatchOwners
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.training import LABELS
 
 Array = npt.NDArray[np.float32]
 Rows = Mapping[str, Array]
+Order = Mapping[str, npt.NDArray[np.int64]]  # row numbers, by owner as in `RowOrder`
+ALL = ""  # in an owner's place: row i of each input is of one example
 
 
 def one_hot(labels: npt.ArrayLike, classes: int) -> Array:
@@ -95,13 +100,62 @@ def orders(rows: int, batch: int, seed: int) -> Iterator[npt.NDArray[np.int64]]:
             yield order[start : start + batch]
 
 
-def batches_of(rows: int, batch: int) -> Iterator[npt.NDArray[np.int64]]:
-    """Row numbers by which all rows are shared; the last batch begins early enough to be whole."""
-    for start in range(0, rows, batch):
-        first = min(start, rows - batch)
+def batches_of(rows: int, batch: int, count: int) -> Iterator[npt.NDArray[np.int64]]:
+    """Row numbers by which all rows are shared, in `count` batches that each are whole.
+
+    What fills no batch, and those that others still need, are shared beside rows of before.
+    """
+    for number in range(count):
+        first = min(number * batch, rows - batch)
         yield np.arange(first, first + batch)
 
 
-def picked(rows: Rows, order: npt.NDArray[np.int64]) -> dict[str, Array]:
+@dataclass(frozen=True)
+class RowOrder:
+    """Which rows go into which step.
+
+    Attributes:
+        rows: how many there are, by owner; under `ALL` where row i of each input is of one example.
+        batch: how many of them a step takes.
+        seeds: of the owners whose order is known here.
+        is_public: whether all parties know all orders.
+    """
+
+    rows: Mapping[str, int]
+    batch: Mapping[str, int]
+    seeds: Mapping[str, int]
+    is_public: bool = True
+
+    @staticmethod
+    def of_all(rows: int, batch: int, seed: int) -> RowOrder:
+        """Where row i of each input is of one example."""
+        return RowOrder({ALL: rows}, {ALL: batch}, {ALL: seed})
+
+    @property
+    def an_epoch(self) -> int:
+        """Steps that take each row of the owner with the most batches; others begin anew sooner.
+
+        What fills no batch is not taken.
+        """
+        return max(count // self.batch[who] for who, count in self.rows.items())
+
+    def steps(self, first: int, count: int) -> Iterator[Order]:
+        """Of `count` steps from `first` on."""
+        every = {
+            who: islice(orders(self.rows[who], self.batch[who], seed), first, None)
+            for who, seed in self.seeds.items()
+        }
+        for _ in range(count):
+            yield {who: next(numbers) for who, numbers in every.items()}
+
+    def shared(self) -> Iterator[Order]:
+        """By which all rows are shared, once."""
+        count = max(-(-rows // self.batch[who]) for who, rows in self.rows.items())
+        every = {who: batches_of(n, self.batch[who], count) for who, n in self.rows.items()}
+        for _ in range(count):
+            yield {who: next(numbers) for who, numbers in every.items()}
+
+
+def picked(rows: Rows, order: Order, batch: BatchOwners) -> dict[str, Array]:
     """These rows of each input."""
-    return {name: x[order] for name, x in rows.items()}
+    return {name: x[order[batch.owner(name)]] for name, x in rows.items()}

@@ -32,6 +32,7 @@ from veilgraph.compilation.models import (
 )
 from veilgraph.compilation.native_products import NativeProducts
 from veilgraph.ir.attributes import shape_of
+from veilgraph.ir.batch_owners import BatchOwners
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.plan.tables import COMMON, EACH, UNSAVED
@@ -78,7 +79,7 @@ def compile_training(
     samples: Mapping[str, npt.ArrayLike],
     *,
     loss: str,
-    batch: int,
+    batch: int | Mapping[str, int],
     optimizer: Optimizer | None = None,
     clip_norm: float | None = None,
     rate: Rate = 0.1,
@@ -112,7 +113,9 @@ def compile_training(
             cross_entropy, else a row like the model's output.
         loss: "cross_entropy" or "binary_cross_entropy" of logits, "mse", or the output that is the
             loss, the mean over the batch.
-        batch: rows of a step; the first extent of each input.
+        batch: rows of a step; the first extent of each input. Where several owners have rows of
+            their own, how many each gives to a step: {"alice": 96, "bob": 32}. Each then gives
+            all inputs of its rows, and labels too.
         optimizer: `SGD()` if None.
         clip_norm: the mean gradient of all parameters together is shortened to this norm where it
             is longer, as by `torch.nn.utils.clip_grad_norm_`.
@@ -151,13 +154,13 @@ def compile_training(
     receivers = {n: (w,) if isinstance(w, str) else tuple(w) for n, w in (reveal or {}).items()}
     if unknown := sorted(around.keys() - Around.__annotations__):
         raise TypeError(f"compile_training() got an unexpected keyword argument {unknown[0]!r}")
-    _check(batch, steps, max_noise, max_error)
+    whose, how = BatchOwners.of(batch), optimizer or SGD()
+    _check(steps, max_noise, max_error)
     require_norm(clip_norm)
-    graph = forward_of(model, samples, batch)
-    how = optimizer or SGD()
     require_noise(noise, how)
+    graph = forward_of(model, samples, batch if isinstance(batch, int) else sum(batch.values()))
     training = Training(
-        graph, loss, how, tuple(freeze), clip_norm, share_once, is_noisy=noise is not None
+        graph, loss, how, tuple(freeze), clip_norm, share_once, noise is not None, whose
     )
     training.check()
     chosen = _target(training, receivers, owners, around, audit)
@@ -191,10 +194,8 @@ def compile_training(
     return _stating(plan, training, model, added), weights
 
 
-def _check(batch: int, steps: int, max_noise: float, max_error: float | None) -> None:
+def _check(steps: int, max_noise: float, max_error: float | None) -> None:
     """Raises UsageError for numbers that make no sense."""
-    if batch < 1:
-        raise UsageError(f"A batch of {batch} rows makes no sense.", "Give 1 or more.")
     if steps < 1:
         raise UsageError(f"A rehearsal of {steps} steps shows nothing.", "Give 1 or more.")
     if not 0 < max_noise <= 1:
@@ -242,7 +243,7 @@ def _target(
             raise UsageError(f"There is no `{name}` to reveal.", f"Known are {', '.join(known)}.")
     named = {name: who for name, who in receivers.items() if name != PARAMETERS}
     told = dict.fromkeys(training.begun, receivers.get(PARAMETERS, ()))
-    chosen = target_at(around, owners, named | told)
+    chosen = target_at(around, _owners(training, owners or {}), named | told)
     announced = {
         name: tuple(who for who in chosen.parties if who != chosen.owner(name))
         for name in training.announced
@@ -256,6 +257,21 @@ def _target(
         )
     assert kept.keys().isdisjoint(announced), "what the plan tells has a name of its own"
     return replace(chosen, receivers=kept | announced)
+
+
+def _owners(training: Training, given: Mapping[str, str]) -> dict[str, str]:
+    """Of all that has one, each owner's rows among it."""
+    found = dict(given)
+    for name in training.row_shapes:
+        parts = training.batch.owners(name)
+        if parts and name in given:
+            raise UsageError(
+                f"All rows of `{name}` are {given[name]}'s, and of a batch they are those of "
+                f"{', '.join(training.batch.rows)}.",
+                "Leave out that owner, or give `batch` as one number.",
+            )
+        found |= parts
+    return found
 
 
 def _graphs(training: Training, receivers: Mapping[str, tuple[str, ...]]) -> dict[str, Graph]:
@@ -365,6 +381,7 @@ def _stating(plan: Plan, training: Training, model: Model, noise: Noise | None) 
         training.masks,
         noise,
         training.shares,
+        training.batch,
     )
     options = {**plan.manifest.options, TRAINING: recipe.stated()}
     options |= {UNSAVED: [*training.held.values()]} if training.held else {}

@@ -10,34 +10,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
+from veilgraph.ir.training import Recipe
 from veilgraph.plans import Plan
 from veilgraph.runtime.encoding import Words, word_dtype
+from veilgraph.training.batches import Order
 from veilgraph.training.plan_steps import held_by
 
 
 class DataSet:
-    """One party's shares of `rows` rows.
+    """One party's shares of all rows.
 
     Attributes:
         names: of the states that hold a batch; () where this party keeps none.
     """
 
-    def __init__(self, plan: Plan, party: str, rows: int) -> None:
-        held = set(held_by(plan))
+    def __init__(self, plan: Plan, party: str, rows: Mapping[str, int]) -> None:
+        """For so many rows, by owner."""
+        held, whose = held_by(plan), Recipe.of(plan.manifest.options).batch
         parts = [part for part in plan.party(party).states if part.name in held]
         self.names = tuple({part.name for part in parts})
+        self._owners = {part.key: whose.owner(held[part.name]) for part in parts}
         self._words = {
-            part.key: np.zeros((rows, *part.shape[1:]), word_dtype(part.ring_bits))
+            part.key: np.zeros(
+                (rows[self._owners[part.key]], *part.shape[1:]), word_dtype(part.ring_bits)
+            )
             for part in parts
         }
 
-    def take(self, rows: npt.NDArray[np.int64], words: Mapping[str, Words]) -> None:
+    def take(self, order: Order, words: Mapping[str, Words]) -> None:
         """Keeps a batch that was just shared, by `Share.key`."""
         for key, every in self._words.items():
-            every[rows] = words[key]
+            every[order[self._owners[key]]] = words[key]
 
-    def batch(self, rows: npt.NDArray[np.int64]) -> dict[str, Words]:
+    def batch(self, order: Order) -> dict[str, Words]:
         """The shares of these rows, by `Share.key`."""
-        return {key: every[rows] for key, every in self._words.items()}
+        return {key: every[order[self._owners[key]]] for key, every in self._words.items()}

@@ -8,7 +8,7 @@ rehearses sees all rows, so it is for rows that their owner may use so.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ from veilgraph.measuring.pricing import predict
 from veilgraph.passes.graph.training.programs import Training
 from veilgraph.plans import Plan
 from veilgraph.reports import units
-from veilgraph.training.batches import checked
+from veilgraph.training.batches import RowOrder, checked
 from veilgraph.training.compiling import forward_of
 from veilgraph.training.plan_steps import (
     Batches,
@@ -162,23 +162,26 @@ def rehearse(
     shapes = shapes_of(inputs_of(found, rows_entry(found)), recipe)
     own = checked(_opened(data), shapes, recipe.classes)
     others = own if test is None else checked(_opened(test), shapes, recipe.classes)
-    batches = Batches.of(found, min(map(len, own.values())), schedule(rate), seed)
+    count = min(map(len, own.values()))
+    batches = Batches.of(found, RowOrder.of_all(count, recipe.rows, seed), schedule(rate))
     steps = batches.count(epochs)
     batches.require_rates(0, steps)
-    told = replace(batches, rows=_rows(rows, recipe, batches.rows)).count(epochs)
+    asked = RowOrder.of_all(_rows(rows, recipe, count), recipe.rows, seed)
+    told = replace(batches, order=asked).count(epochs)
     number = found.manifest.entries.index(STEP)
     predicted = predict(found, network, entry=number)
     training = _training(recipe, model, own)
     parties = len(found.manifest.computing)
     real = FloatRun(training, own, seed, recipe.noise, parties)
-    fixed = _ExactRun(found, arrays)
+    fixed = _ExactRun(found, recipe, arrays)
     fixed.require_start(training.forward.weights)
     judge, clock = _Judge(training, others), _Clock(steps, progress)
     judged = []
     for step in range(steps):
         clock.tell(step)
         given = real.given(step, batches.rate)
-        fixed.step({**given, **{name: np.array(x) for name, x in batches.told(step).items()}})
+        factors = {name: np.array(x) for name, x in batches.told(step).items()}
+        fixed.step({**given, **factors}, own)
         real.step(step, given)
         if (step + 1) % (steps // epochs) == 0:
             judged.append((judge.of(real.states), judge.of(fixed.states)))
@@ -232,13 +235,15 @@ class _ExactRun:
         excursions: so far, by the name and the kind of the operation.
     """
 
-    def __init__(self, plan: Plan, weights: Mapping[str, npt.NDArray[np.float32]]) -> None:
+    def __init__(
+        self, plan: Plan, recipe: Recipe, weights: Mapping[str, npt.NDArray[np.float32]]
+    ) -> None:
         start, self._step = (
             PlanPrograms.of(plan, weights, plan.manifest.entries.index(entry))
             for entry in (START, STEP)
         )
         _require_weights(start, self._step)
-        self._held = held_by(plan)
+        self._held, self._batch = held_by(plan), recipe.batch
         every = plan.manifest.states.items()
         self._following = {name: after for name, after in every if name not in self._held}
         # Seeded, so that who rehearses again is told the same; nothing here is secret.
@@ -262,10 +267,16 @@ class _ExactRun:
                     "Give the model and the weights that the plan was compiled with.",
                 )
 
-    def step(self, given: Mapping[str, Array]) -> None:
-        """One step on a batch and what is told of factors; states among `given` are not read."""
-        rows = {state: given[name] for state, name in self._held.items()}
-        public = {n: x for n, x in given.items() if n not in self._held.values()}
+    def step(self, given: Mapping[str, Array], names: Collection[str]) -> None:
+        """One step on a batch and what is told of factors; states among `given` are not read.
+
+        Args:
+            names: of what is given as rows.
+        """
+        rows = self._batch.split({name: given[name] for name in names})
+        if self._held:
+            rows = {state: rows[name] for state, name in self._held.items()}
+        public = {name: x for name, x in given.items() if name not in names}
         self._run(self._step, {**public, **rows, **self.states})
 
     def _run(self, programs: PlanPrograms, given: Mapping[str, Array]) -> None:

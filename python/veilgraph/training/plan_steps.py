@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
 from math import floor
 
 import numpy as np
@@ -24,7 +23,7 @@ from veilgraph.ir.training import (
 )
 from veilgraph.plans import Plan
 from veilgraph.runtime import encoding
-from veilgraph.training.batches import Array, checked, orders
+from veilgraph.training.batches import Array, Order, RowOrder, checked
 
 LEAST_UNITS = 1 / 16  # of a public factor: it is told as one unit in one step of so many
 GOLDEN = (5**0.5 - 1) / 2  # its multiples modulo 1 lie evenly, however many they are
@@ -36,23 +35,20 @@ class Batches:
 
     Attributes:
         units: of each public factor, what its encoding is a multiple of.
-        rows: of the data set.
-        seed: of the order of rows.
     """
 
     recipe: Recipe
     units: Mapping[str, float]
-    rows: int
+    order: RowOrder
     rate: Schedule
-    seed: int
 
     @staticmethod
-    def of(plan: Plan, rows: int, rate: Schedule, seed: int) -> Batches:
+    def of(plan: Plan, order: RowOrder, rate: Schedule) -> Batches:
         """The steps of this plan."""
         recipe = Recipe.of(plan.manifest.options)
         units = {tensor.name: 2.0**-tensor.frac_bits for tensor in inputs_of(plan, STEP)}
         factors = {name: units[name] for name in recipe.announced}
-        return Batches(recipe, factors, rows, rate, seed)
+        return Batches(recipe, factors, order, rate)
 
     def count(self, epochs: int, steps: int | None = None) -> int:
         """Steps of so many epochs, of which no batch is left for some rows; or `steps`.
@@ -60,18 +56,15 @@ class Batches:
         Raises:
             UsageError: none.
         """
-        found = epochs * (self.rows // self.recipe.rows) if steps is None else steps
+        found = epochs * self.order.an_epoch if steps is None else steps
         if found < 1:
             told = f"{epochs} epochs" if steps is None else f"{steps} steps"
             raise UsageError(f"Training for {told} makes no sense.", "Give 1 or more.")
         return found
 
-    def steps(
-        self, first: int, count: int
-    ) -> Iterator[tuple[npt.NDArray[np.int64], dict[str, float]]]:
+    def steps(self, first: int, count: int) -> Iterator[tuple[Order, dict[str, float]]]:
         """Row numbers and public factors, as they are told, of `count` steps from `first` on."""
-        order = orders(self.rows, self.recipe.rows, self.seed)
-        for number, rows in enumerate(islice(order, first, first + count), first):
+        for number, rows in enumerate(self.order.steps(first, count), first):
             yield rows, self.told(number)
 
     def told(self, number: int) -> dict[str, float]:
@@ -101,14 +94,19 @@ class Batches:
         return found | mean_shares(self.recipe.shares, number)
 
     def facts(self, first: int, count: int) -> dict[str, str]:
-        """What all parties must have alike, so that their rows belong together; public."""
-        order = next(orders(self.rows, self.recipe.rows, self.seed))
+        """What all parties must have alike, so that their rows belong together; public.
+
+        An order that its owner alone has is no such fact.
+        """
+        order = self.order
+        numbers = next(order.steps(0, 1)).items() if order.is_public else ()
         return {
-            "number of rows": str(self.rows),
-            "seed": str(self.seed),
+            "number of rows": str(order.rows),
+            "seed": str(order.seeds) if order.is_public else "",
             "first step": str(first),
             "number of steps": str(count),
-            "order of rows": str(order.tolist()),  # which NumPy's version may change
+            # NumPy's version may change it.
+            "order of rows": str({who: rows.tolist() for who, rows in numbers}),
         }
 
     def require_rates(self, first: int, count: int) -> None:
@@ -158,8 +156,13 @@ def require_saved(plan: Plan) -> None:
 
 
 def shapes_of(inputs: list[Tensor], recipe: Recipe) -> dict[str, tuple[int, ...]]:
-    """Those of rows; of public inputs, none."""
-    return {t.name: tuple(t.shape) for t in inputs if recipe.is_row(t.name)}
+    """Those of whole batches of rows, by input of the model; of public inputs, none."""
+    whole, found = recipe.batch.whole, dict[str, tuple[int, ...]]()
+    for tensor in (tensor for tensor in inputs if recipe.is_row(tensor.name)):
+        rows, *others = tensor.shape
+        before = found.get(whole(tensor.name), (0,))[0]
+        found[whole(tensor.name)] = (before + rows, *others)
+    return found
 
 
 def rows_of(
@@ -169,7 +172,7 @@ def rows_of(
     given: Mapping[str, npt.ArrayLike],
     party: str | None = None,
 ) -> dict[str, Array]:
-    """Rows of what parties, or one, give to an entry, batch after batch.
+    """Rows of what parties, or one, give to an entry, batch after batch, by the plan's inputs.
 
     All are looked at before the first is sent: the order of rows is public, so a party that stops
     at a batch tells in which rows a number is out of range.
@@ -178,12 +181,14 @@ def rows_of(
         UsageError: as `checked`.
         AccuracyError: a number outside of what the rehearsal saw, margin included.
     """
-    inputs = inputs_of(plan, entry, party)
+    inputs = [each for each in inputs_of(plan, entry, party) if recipe.is_row(each.name)]
     rows = checked(given, shapes_of(inputs, recipe), recipe.classes)
+    found = {}
     for tensor in inputs:
-        if tensor.name in rows:
-            _require_in_range(rows[tensor.name], tensor)
-    return rows
+        name = recipe.batch.whole(tensor.name)
+        _require_in_range(rows[name], replace(tensor, name=name))
+        found[tensor.name] = rows[name]
+    return found
 
 
 def _require_in_range(rows: Array, tensor: Tensor) -> None:

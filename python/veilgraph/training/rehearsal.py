@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from torch_mlir import ir
 
+from veilgraph.ir.batch_owners import BatchOwners
 from veilgraph.ir.errors import AccuracyError
 from veilgraph.ir.graph.program import Graph, name_of
 from veilgraph.ir.meaning.onnx_runtime import OnnxProgram
@@ -110,9 +111,9 @@ def rehearse(
     outputs = (training.updates[name] for name in training.moved)
     tolerances = dict(zip(outputs, map(float, errors / errors.min()), strict=True))
     return Rehearsed(
-        kept.samples(),
+        _as_given(training, rows, kept.samples()),
         run.ranges() | _held(training, rows) | _noises(training, noise, parties, rates),
-        run.reached(),
+        _as_reached(training, rows, run.reached()),
         run.losses,
         float(errors.min()),
         {name: tolerance for name, tolerance in tolerances.items() if tolerance > 1.0},
@@ -120,9 +121,29 @@ def rehearse(
     )
 
 
+def _as_given(
+    training: Training, rows: Mapping[str, Array], samples: Mapping[str, Array]
+) -> dict[str, Array]:
+    """Samples of a step's inputs, rows as their owners give them."""
+    others = {name: x for name, x in samples.items() if name not in rows}
+    return others | training.batch.split({name: samples[name] for name in rows}, axis=1)
+
+
+def _as_reached(
+    training: Training, rows: Mapping[str, Array], reached: Mapping[Key, Reach]
+) -> dict[Key, Reach]:
+    """The same of where inputs lay: the rows of each owner may lie wherever rows do."""
+    found = dict(reached)
+    for name in rows:
+        if (known := found.pop(("input", name), None)) is not None:
+            found |= {("input", part): known for part in training.batch.parts(name)}
+    return found
+
+
 def _held(training: Training, rows: Mapping[str, Array]) -> dict[str, RealRange]:
     """Where the states lie that hold rows."""
-    every = {held: rows[name] for name, held in training.held.items()}
+    parts = {part: x for name, x in rows.items() for part in training.batch.parts(name)}
+    every = {held: parts[name] for name, held in training.held.items()}
     return {held: _known(float(x.min()), float(x.max())) for held, x in every.items()}
 
 
@@ -165,7 +186,7 @@ class FloatRun:
         noise: Noise | None = None,
         parties: int = 1,
     ) -> None:
-        training = replace(training, share_once=False)
+        training = replace(training, share_once=False, batch=BatchOwners())
         self._training, self._rows = training, rows
         graph = in_float(training.step(reveals_loss=True))
         self._program, self._outputs = OnnxProgram(graph), graph.outputs

@@ -27,7 +27,7 @@ from veilgraph.plans import Plan
 from veilgraph.runtime.discrete_gaussian import Sampler
 from veilgraph.runtime.party import Party
 from veilgraph.runtime.simulate import simulate_many
-from veilgraph.training.batches import batches_of, picked
+from veilgraph.training.batches import ALL, Order, RowOrder, picked
 from veilgraph.training.data_sets import DataSet
 from veilgraph.training.masks import drawn
 from veilgraph.training.noises import parts_of, require_stated
@@ -42,6 +42,7 @@ from veilgraph.training.plan_steps import (
 
 Array = npt.NDArray[np.float32]
 Arrays = Mapping[str, npt.ArrayLike]
+Owned = Arrays | Mapping[str, Arrays]  # rows by input, or of each owner
 
 
 @dataclass(frozen=True)
@@ -64,24 +65,25 @@ class Trained:
 def simulate_training(
     plan: Plan,
     weights: Arrays,
-    data: Arrays,
+    data: Owned,
     *,
     rate: Rate,
     epochs: int = 1,
     steps: int | None = None,
-    evaluate: Arrays | None = None,
+    evaluate: Owned | None = None,
     seed: int = 0,
 ) -> Trained:
     """Trains with all parties in this process, which shows what it does and protects nothing.
 
     Args:
         weights: the parameters as they begin, which `compile_training` returned.
-        data: rows of every input of a step, as for `compile_training`.
+        data: rows of every input of a step, as for `compile_training`. Where a batch has rows of
+            several owners, those of each, by owner.
         rate: the learning rate, or a function of the number of a step.
         epochs: how often each row is taken; what no batch is left for is not.
         steps: in place of epochs.
         evaluate: rows of the model's inputs, to evaluate at the end where the plan tells somebody;
-            what fills no batch is left out.
+            what fills no batch is left out. By owner, as `data`.
         seed: of the order of rows, and of the masks of dropouts.
 
     Raises:
@@ -91,19 +93,19 @@ def simulate_training(
     """
     recipe = Recipe.of(plan.manifest.options)
     require_stated(plan, recipe)
-    rows = rows_of(plan, rows_entry(plan), recipe, data)
-    batches = Batches.of(plan, min(map(len, rows.values())), schedule(rate), seed)
+    rows = rows_of_all(plan, rows_entry(plan), recipe, data)
+    batches = Batches.of(plan, _order(recipe, rows, seed), schedule(rate))
     count = batches.count(epochs, steps)
     batches.require_rates(0, count)
     runs: list[tuple[str, dict[str, Any]]] = [(START, {})]
-    orders = [np.arange(0)]
+    orders: list[Order] = [{}]
     if rows_entry(plan) == SHARE:
-        orders += batches_of(batches.rows, recipe.rows)
-        runs += [(SHARE, picked(rows, order)) for order in orders[1:]]
+        orders += batches.order.shared()
+        runs += [(SHARE, picked(rows, order, recipe.batch)) for order in orders[1:]]
         rows = {}
     samplers = {who: Sampler() for who in plan.manifest.computing}
     for number, (order, factors) in enumerate(batches.steps(0, count)):
-        given: dict[str, Any] = picked(rows, order) | factors
+        given: dict[str, Any] = picked(rows, order, recipe.batch) | factors
         for name, mask in drawn(recipe.masks, simulated_id(seed), number).items():
             given |= {given_by(name, who): mask for who in plan.manifest.computing}
         for who, sampler in samplers.items():
@@ -117,7 +119,7 @@ def simulate_training(
     if REVEAL in plan.manifest.entries:
         runs.append((REVEAL, {}))
     entries = [entry for entry, _ in runs]
-    shares = {name: DataSet(plan, name, batches.rows) for name in plan.programs}
+    shares = {name: DataSet(plan, name, batches.order.rows) for name in plan.programs}
 
     def move(party: Party, number: int) -> None:
         """Rows that were shared out of the states, and the next batch into them."""
@@ -144,13 +146,51 @@ def simulated_id(seed: int) -> bytes:
     return f"simulated {seed}".encode()
 
 
-def evaluations(plan: Plan, recipe: Recipe, given: Arrays) -> Iterator[dict[str, Array]]:
-    """Batches of rows to evaluate, in order; UsageError where the plan tells nobody."""
+def evaluations(
+    plan: Plan, recipe: Recipe, given: Any, party: str | None = None
+) -> Iterator[dict[str, Array]]:
+    """Batches of rows of all parties, or of one, to evaluate, in order.
+
+    Raises:
+        UsageError: a plan that tells nobody, or what `rows_of` refuses.
+    """
     if EVALUATE not in plan.manifest.entries:
         raise UsageError(
             "This plan evaluates nothing: nobody receives an output of the model.",
             "Compile it with `reveal` of an output of the model.",
         )
-    rows = rows_of(plan, EVALUATE, recipe, given)
-    for start in range(0, min(map(len, rows.values())) - recipe.rows + 1, recipe.rows):
-        yield {name: x[start : start + recipe.rows] for name, x in rows.items()}
+    if party is None:
+        rows = rows_of_all(plan, EVALUATE, recipe, given)
+    else:
+        rows = rows_of(plan, EVALUATE, recipe, given, party)
+    taken = {n: recipe.batch.rows.get(recipe.batch.owner(n), recipe.rows) for n in rows}
+    for number in range(min(len(x) // taken[name] for name, x in rows.items())):
+        yield {n: x[number * taken[n] : (number + 1) * taken[n]] for n, x in rows.items()}
+
+
+def rows_of_all(plan: Plan, entry: str, recipe: Recipe, given: Any) -> dict[str, Array]:
+    """Rows of every input of an entry; by owner, where owners have rows of their own.
+
+    Raises:
+        UsageError, AccuracyError: as `rows_of`.
+    """
+    if not recipe.batch.rows:
+        return rows_of(plan, entry, recipe, given)
+    owners, found = ", ".join(recipe.batch.rows), dict[str, Array]()
+    if given.keys() != recipe.batch.rows.keys():
+        raise UsageError(
+            f"Rows are given of {', '.join(given) or 'nobody'}, and a batch has those of {owners}.",
+            "Give the rows of each, by owner.",
+        )
+    for who, own in given.items():
+        if not isinstance(own, Mapping):
+            raise UsageError(f"Rows of {who} have no names.", "Give an array an input.")
+        found |= rows_of(plan, entry, recipe, own, who)
+    return found
+
+
+def _order(recipe: Recipe, rows: Mapping[str, Array], seed: int) -> RowOrder:
+    """By which they are taken: each owner has an order of its own."""
+    counts = {recipe.batch.owner(name): len(x) for name, x in rows.items()}
+    batch = recipe.batch.rows or {ALL: recipe.rows}
+    return RowOrder(counts, batch, {who: seed + i for i, who in enumerate(counts)})

@@ -32,7 +32,7 @@ from veilgraph.ir.training import (
 from veilgraph.plans import Plan
 from veilgraph.runtime.discrete_gaussian import Sampler
 from veilgraph.session import Session
-from veilgraph.training.batches import batches_of, picked
+from veilgraph.training.batches import RowOrder, picked
 from veilgraph.training.checkpoints import Checkpoints, Progress, Reveals, agreed, stated
 from veilgraph.training.data_sets import DataSet
 from veilgraph.training.masks import drawn
@@ -51,6 +51,8 @@ from veilgraph.verification.signatures import signature_file
 
 Array = npt.NDArray[np.float32]
 Arrays = Mapping[str, npt.ArrayLike]
+ROWS_BYTES = 8  # in which an owner says how many rows it has
+MOST_ROWS = 1 << 40
 
 
 class Trainer:
@@ -64,15 +66,19 @@ class Trainer:
         party: this party's name.
         config: path of this party's parties.yaml.
         data: rows of this party's own inputs of a step; as many at every party that has some, and
-            row i of each belongs together.
-        rows: how many rows there are; needed at a party that has none.
+            row i of each belongs together. Where a batch has rows of several owners, each gives its
+            own, of all inputs, and as many as it has.
+        rows: how many rows there are; needed at a party that has none, but not where owners have
+            rows of their own: they tell all parties how many.
         weights: as for `Session`: the parameters as they begin, at their owner.
         checkpoint: where `save` writes this party's parts of all states; the file that was there
             becomes NAME.before.
         resume: go on from the newest checkpoint that all parties have, the same at all of them, or
             from the beginning where training broke off before the first. Those that some lack are
             given up.
-        seed: of the order of rows, the same at all parties; public.
+        seed: of the order of rows, the same at all parties; public. Where owners have rows of
+            their own, and share them step by step, each shuffles them in an order that it alone
+            knows, the same after a resume.
         options: as for `Session`.
 
     Attributes:
@@ -107,8 +113,7 @@ class Trainer:
         require_stated(self.plan, self.recipe)
         require_saved(self.plan)
         self._data = rows_of(self.plan, rows_entry(self.plan), self.recipe, data or {}, party)
-        self._rows, self._seed = self._count(rows), seed
-        self._shares = DataSet(self.plan, party, self._rows)
+        own = self._count(rows)
         self._sampler = Sampler()  # of this session alone: no other has its key
         self._shares_rows = rows_entry(self.plan) == SHARE  # all do before the first step here
         self._telling = telling(self.plan, self.recipe)
@@ -117,6 +122,8 @@ class Trainer:
         self.session = Session(self.plan, party, config, weights=weights, resume=begins, **options)
         try:
             self.step, self._began = self._progress(resume)
+            self._order = self._ordered(own, seed)
+            self._shares = DataSet(self.plan, party, self._order.rows)
         except BaseException as error:
             self.session.__exit__(type(error), error, error.__traceback__)
             raise
@@ -176,8 +183,36 @@ class Trainer:
                 "Take one that compile_training made: it tells every party that computes.",
             )
 
+    def _ordered(self, own: int, seed: int) -> RowOrder:
+        """By which rows are taken; their owners say how many they have."""
+        batch = self.recipe.batch.rows
+        if not batch:
+            return RowOrder.of_all(own, self.recipe.rows, seed)
+        told = self.session.answers(own.to_bytes(ROWS_BYTES), "rows")
+        counts = {who: int.from_bytes(content) for who, content in told.items()} | {self.party: own}
+        found, is_public = {who: counts.get(who, 0) for who in batch}, self._shares_rows
+        for who, rows in batch.items():
+            if not rows <= found[who] <= MOST_ROWS:
+                raise SecurityAbort(
+                    f"{who} says that it has {found[who]} rows, and gives {rows} to a step.",
+                    f"Ask {who}.",
+                )
+        if is_public:
+            seeds = {who: seed + number for number, who in enumerate(batch)}
+        else:
+            own_seed = self.session.own_number("order of rows", self._began)
+            seeds = {self.party: own_seed} if self.party in batch else {}
+        return RowOrder(found, batch, seeds, is_public)
+
     def _count(self, rows: int | None) -> int:
         own = min(map(len, self._data.values()), default=rows)
+        if self.recipe.batch.rows:
+            if rows is not None:
+                raise UsageError(
+                    f"{self.party} was told that there are {rows} rows, and their owners say it.",
+                    "Leave out `rows`.",
+                )
+            return own or 0
         if own is None:
             raise UsageError(
                 f"{self.party} has no rows, and was not told how many there are.",
@@ -229,7 +264,7 @@ class Trainer:
             SecurityAbort: another party trains with another rate, or with other rows: another
                 number of them, seed, first step or number of steps.
         """
-        batches = Batches.of(self.plan, self._rows, schedule(rate), self._seed)
+        batches = Batches.of(self.plan, self._order, schedule(rate))
         count = batches.count(epochs, steps)
         first, last = self.step, self.step + count
         batches.require_rates(first, count)
@@ -245,7 +280,8 @@ class Trainer:
         own = {tensor.name for tensor in inputs_of(self.plan, STEP, self.party)}
         losses: list[float] = []
         for number, (order, factors) in enumerate(batches.steps(first, count), first):
-            given: dict[str, Any] = {n: x for n, x in picked(self._data, order).items() if n in own}
+            rows = {name: x for name, x in self._data.items() if name in own}
+            given: dict[str, Any] = {**picked(rows, order, self.recipe.batch)}
             self.session.put_state(self._shares.batch(order))
             masks = drawn(self.recipe.masks, self.session.id, number).items()
             mine = {**factors, **{given_by(name, self.party): x for name, x in masks}}
@@ -270,8 +306,8 @@ class Trainer:
 
     def _share_rows(self) -> None:
         """All rows, once a session: no checkpoint holds them."""
-        for order in batches_of(self._rows, self.recipe.rows):
-            self._run(picked(self._data, order), SHARE)
+        for order in self._order.shared():
+            self._run(picked(self._data, order, self.recipe.batch), SHARE)
             self._shares.take(order, self.session.state(self._shares.names))
         self._shares_rows = False
 
@@ -307,10 +343,11 @@ class Trainer:
             UsageError: a plan that tells nobody, or rows that do not fit it.
         """
         own = inputs_of(self.plan, EVALUATE, self.party) if EVALUATE in self._entries else []
-        given = list(evaluations(self.plan, self.recipe, data)) if own and data else []
+        who = self.party
+        given = list(evaluations(self.plan, self.recipe, data, who)) if own and data else []
         if EVALUATE not in self._entries:
-            list(evaluations(self.plan, self.recipe, {}))  # says why
-        count = len(given) if own else batches
+            list(evaluations(self.plan, self.recipe, {}, who))  # says why
+        count = self._fewest(len(given)) if self.recipe.batch.rows else len(given) or batches
         if not count:
             raise UsageError(
                 f"{self.party} has nothing to evaluate.",
@@ -318,6 +355,12 @@ class Trainer:
             )
         found = [self._run(given[i] if own else {}, EVALUATE) for i in range(count)]
         return {name: np.concatenate([each[name] for each in found]) for name in found[0]}
+
+    def _fewest(self, own: int) -> int:
+        """Of how many batches every owner has rows."""
+        told = self.session.answers(own.to_bytes(ROWS_BYTES), "batches")
+        counts = {who: int.from_bytes(content) for who, content in told.items()} | {self.party: own}
+        return min(counts.get(who, 0) for who in self.recipe.batch.rows)
 
     def reveal(self) -> dict[str, Array]:
         """The parameters at a party that receives them, by each name of a module's state_dict.
@@ -365,7 +408,7 @@ class Trainer:
     @property
     def an_epoch(self) -> int:
         """Steps that take each row once; what fills no batch is not taken."""
-        return self._rows // self.recipe.rows
+        return self._order.an_epoch
 
     @property
     def _entries(self) -> tuple[str, ...]:

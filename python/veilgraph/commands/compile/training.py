@@ -33,7 +33,7 @@ class Trained:
     """What the command line says of training; None and () where it says nothing."""
 
     loss: str | None
-    batch: int | None
+    batch: str | None
     optimizer: str | None
     momentum: float | None
     nesterov: bool | None
@@ -60,7 +60,12 @@ OPTIONS = (
         "input, and `labels`. --reveal names who receives `loss`, `parameters` or an output; "
         "nobody does else.",
     ),
-    click.option("--batch", type=int, metavar="ROWS", help="With --train: rows of a step."),
+    click.option(
+        "--batch",
+        metavar="ROWS|PARTY=ROWS,...",
+        help="With --train: rows of a step. Where several owners have rows of their own, how many "
+        "each gives: alice=96,bob=32.",
+    ),
     click.option(
         "--optimizer",
         type=click.Choice([*OPTIMIZERS]),
@@ -202,7 +207,7 @@ def compiled(
         model,
         _rows(given["calibrate"]),
         loss=trained.loss or "",
-        batch=trained.batch,
+        batch=_batch(trained.batch),
         optimizer=optimizer,
         clip_norm=trained.clip_norm,
         freeze=trained.freeze,
@@ -263,6 +268,21 @@ def _optimizer(trained: Trained) -> Optimizer:
         if option not in kind.__dataclass_fields__:
             raise UsageError(f"--{option} is no option of {name}.", "Leave it out.")
     return kind(**given)
+
+
+def _batch(given: str) -> int | dict[str, int]:
+    """UsageError for what is no number of rows, and none by owner."""
+    named = [each.rpartition("=") for each in given.split(",")]
+    try:
+        counts = [(who.strip(), int(rows)) for who, _, rows in named]
+    except ValueError:
+        counts = []
+    owners = dict(counts)
+    if len(owners) != max(len(named), 1) or ("" in owners and len(owners) > 1):
+        raise UsageError(
+            f"--batch {given} says no number of rows.", "Give --batch 128, or alice=96,bob=32."
+        )
+    return owners.get("", owners)
 
 
 def _betas(given: str) -> tuple[float, float]:

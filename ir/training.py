@@ -258,6 +258,21 @@ class Noise:
 
 
 @dataclass(frozen=True)
+class Labels:
+    """What rows of labels may be.
+
+    Attributes:
+        loss: that compares with them; "" where the model computes its loss itself.
+        classes: numbers in a row; 0 where there are no labels.
+        weighted: rows of `cross_entropy` may sum to any number, which weighs the row; to 1 else.
+    """
+
+    loss: str
+    classes: int
+    weighted: bool = False
+
+
+@dataclass(frozen=True)
 class Recipe:
     """How a plan trains, as its manifest states it.
 
@@ -278,6 +293,7 @@ class Recipe:
         shares: public inputs of a step that are its share of means over all batches, each with how
             many batches these were of at first.
         batch: whose the rows of a batch are.
+        weighted: as of `Labels`.
     """
 
     loss: str
@@ -293,6 +309,12 @@ class Recipe:
     noise: Noise | None = None
     shares: Mapping[str, int] = field(default_factory=dict)
     batch: BatchOwners = field(default_factory=BatchOwners)
+    weighted: bool = False
+
+    @property
+    def labels(self) -> Labels:
+        """What rows of labels may be."""
+        return Labels(self.loss if self.classes else "", self.classes, self.weighted)
 
     @property
     def announced(self) -> tuple[str, ...]:
@@ -352,6 +374,7 @@ class Recipe:
                 "shares": {str(n): int(b) for n, b in dict(found.get("shares", {})).items()},
                 "counters": {str(name): (int(n), int(each)) for name, (n, each) in counters},
                 "batch": _batch(**found.get("batch", {})),
+                "weighted": bool(found.get("weighted", False)),
             }
             recipe = Recipe(**{**found, **read})
             whose = recipe.batch.rows.values()

@@ -40,8 +40,18 @@ def complement(x: ir.Value) -> ir.Value:
     return ops.Sub.build(ops.constant(1.0), x)
 
 
+def difference(a: ir.Value, b: ir.Value, shape: Shape) -> ir.Value:
+    """a - b; a number that is zero is not taken away, for what is left is rounded anew."""
+    known = [number_of(narrow(value)) for value in (a, b)]
+    if known[1] == 0 and shape_of(a) == shape:
+        return a
+    if known[0] == 0 and shape_of(b) == shape:
+        return ops.Neg.build(b)
+    return binary(ops.Sub, a, b, shape)
+
+
 def at_least(a: ir.Value, b: ir.Value, shape: Shape) -> ir.Value:
-    return ops.Step.build(binary(ops.Sub, a, b, shape))
+    return ops.Step.build(difference(a, b, shape))
 
 
 def at_most(a: ir.Value, b: ir.Value, shape: Shape) -> ir.Value:
@@ -57,8 +67,8 @@ def less(a: ir.Value, b: ir.Value, shape: Shape) -> ir.Value:
 
 
 def equal(a: ir.Value, b: ir.Value, shape: Shape) -> ir.Value:
-    difference = binary(ops.Sub, a, b, shape)
-    sides = ops.Step.build(difference), ops.Step.build(ops.Neg.build(difference))
+    apart = difference(a, b, shape)
+    sides = ops.Step.build(apart), ops.Step.build(ops.Neg.build(apart))
     return ops.Add.build(ops.Add.build(*sides), ops.constant(-1.0))
 
 

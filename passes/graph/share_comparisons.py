@@ -65,8 +65,10 @@ def _difference(value: ir.Value) -> Compared:
 
 
 def _share(graph: Graph, op: ir.OpView, steps: list[ir.OpView]) -> None:
-    """Lets one new step in front of `op` be all of these, and `op` a product with it."""
-    with graph.before(op):
+    """Lets one new step, ahead of all that read a bit, be all of these; `op` is a product then."""
+    found = {each.operation for each in (op, *steps)}
+    first = next(each for each in graph.operations if each.operation in found)
+    with graph.before(first):
         x, *others = op.operation.operands
         compared = ops.Sub.build(x, others[0]) if others else x
         bit = ops.Step.build(compared)

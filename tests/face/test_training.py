@@ -86,6 +86,34 @@ def test_a_step_compares_as_often_as_its_forward_pass() -> None:
     assert counts["perceptron"] == counts["logistic"] + 1
 
 
+class Signed(nn.Module):
+    """A ReLU, and its sign written out beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.hidden, self.last = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.hidden(x)
+        return self.last((h >= 0).float() * h + 0.5 * torch.relu(h))
+
+
+def test_a_sign_that_a_model_writes_out_is_the_relus_bit() -> None:
+    """`h >= 0` compares h and not h - 0, so that both are one comparison."""
+    plan, _ = veilgraph.compile_training(
+        Signed().train(), DATA, loss="cross_entropy", batch=BATCH, steps=2, audit=False
+    )
+    text = plan.ir["secret.step"]
+    other, _ = trained("perceptron", "rep3", told=False)
+    kinds = ("step", "relu", "truncate_relu", "maximum")
+    counts = [
+        sum(Counter(re.findall(r'"secret\.(\w+)"', found))[name] for name in kinds)
+        for found in (text, other.ir["secret.step"])
+    ]
+    assert counts[0] == counts[1]
+
+
 def test_all_entries_become_protocols_once_and_together(tmp_path: Path) -> None:
     plan, _ = veilgraph.compile_training(
         logistic(), DATA, loss="cross_entropy", batch=BATCH, steps=2, dump_phases=tmp_path

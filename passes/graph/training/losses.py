@@ -4,6 +4,7 @@ A batch has B rows. The derivative is B times that of the mean loss: the sum ove
 nothing has divided away. The division is in the step size (programs.py), which is public.
 
     cross_entropy          softmax(z) - y       y: a distribution over the classes, as one-hot rows
+                           s softmax(z) - y     y: rows that sum to s, which weighs them
     binary_cross_entropy   sigmoid(z) - y       z: logits, y: 0 or 1
     mse                    2 (z - y) / n        n: numbers in a row
 """
@@ -33,6 +34,8 @@ class Loss:
         name: as users and torch.nn.functional write it.
         total: builds what is summed over all elements, as in torch without a mean.
         slope: builds the derivative of that sum by z.
+        weighted_slope: the same for rows of y that sum to other numbers than 1; None where that is
+            nothing special.
         by_row: whether PyTorch's mean is over rows, and not over all numbers in them.
         takes_logits: whether the loss has a softmax or sigmoid of its own.
     """
@@ -42,6 +45,7 @@ class Loss:
     slope: Of
     by_row: bool
     takes_logits: bool
+    weighted_slope: Of | None = None
 
     def mean(self, z: ir.Value, y: ir.Value) -> ir.Value:
         """The mean loss, one number of shape (1, ..., 1)."""
@@ -49,9 +53,10 @@ class Loss:
         total = summed(self.total(z, y), range(len(shape)))
         return scaled(total, 1 / (shape[0] if self.by_row else prod(shape)))
 
-    def derivative(self, z: ir.Value, y: ir.Value) -> ir.Value:
-        """B times the derivative of the mean loss by z."""
-        return scaled(self.slope(z, y), 1.0 if self.by_row else 1 / prod(shape_of(z)[1:]))
+    def derivative(self, z: ir.Value, y: ir.Value, weighted: bool = False) -> ir.Value:
+        """B times the derivative of the mean loss by z; of rows with weights, if so."""
+        slope = self.weighted_slope if weighted and self.weighted_slope else self.slope
+        return scaled(slope(z, y), 1.0 if self.by_row else 1 / prod(shape_of(z)[1:]))
 
     def check(self, z: ir.Value) -> None:
         """Raises UsageError for an output that this is no loss of."""
@@ -80,6 +85,11 @@ def _cross_entropy_slope(z: ir.Value, y: ir.Value) -> ir.Value:
     return ops.Sub.build(ops.Softmax.build(z, axis=1), y)
 
 
+def _weighted_slope(z: ir.Value, y: ir.Value) -> ir.Value:
+    weighted = ops.Mul.build(ops.Softmax.build(z, axis=1), summed(y, [1]))
+    return ops.Sub.build(weighted, y)
+
+
 def _binary_cross_entropy(z: ir.Value, y: ir.Value) -> ir.Value:
     return ops.Sub.build(ops.Softplus.build(z), ops.Mul.build(y, z))
 
@@ -100,7 +110,7 @@ def _squared_slope(z: ir.Value, y: ir.Value) -> ir.Value:
 LOSSES: Mapping[str, Loss] = {
     loss.name: loss
     for loss in (
-        Loss("cross_entropy", _cross_entropy, _cross_entropy_slope, True, True),
+        Loss("cross_entropy", _cross_entropy, _cross_entropy_slope, True, True, _weighted_slope),
         Loss("binary_cross_entropy", _binary_cross_entropy, _binary_slope, False, True),
         Loss("mse", _squared, _squared_slope, False, False),
     )

@@ -57,6 +57,7 @@ from veilgraph.ir.training import (
     OVERFLOW,
     SGD,
     STEP_SIZE,
+    Labels,
     Masks,
     Optimizer,
 )
@@ -90,6 +91,7 @@ class Training:
         is_noisy: each party adds a part of some noise to what a step takes from a parameter.
         share_once: rows are shared once, and a step finds a batch of these shares as states.
         batch: whose the rows of a batch are.
+        weighted: rows of labels of `cross_entropy` may sum to other numbers than 1.
     """
 
     forward: Graph
@@ -100,6 +102,7 @@ class Training:
     share_once: bool = False
     is_noisy: bool = False
     batch: BatchOwners = field(default_factory=BatchOwners)
+    weighted: bool = False
 
     def check(self) -> None:
         """Raises UsageError for what can't be trained."""
@@ -197,6 +200,14 @@ class Training:
                 "Give a model with one output, or let it compute its loss itself.",
             )
         return first
+
+    @property
+    def labels(self) -> Labels:
+        """What rows of labels may be."""
+        if self.named is None:
+            return Labels("", 0)
+        numbers = prod(shape_of(self.forward.outputs[self.output])[1:])
+        return Labels(self.loss, numbers, self.weighted)
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -391,7 +402,7 @@ class Training:
             value = graph.outputs[self.loss]
             return {value: filled(float(self.rows), shape_of(value))}
         z = graph.outputs[self.output]
-        return {z: self.named.derivative(z, labels)}
+        return {z: self.named.derivative(z, labels, self.weighted)}
 
     def _loss(self, graph: Graph, labels: ir.Value | None) -> ir.Value:
         if self.named is None or labels is None:

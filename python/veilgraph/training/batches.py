@@ -14,11 +14,12 @@ import numpy.typing as npt
 
 from veilgraph.ir.batch_owners import BatchOwners
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.training import LABELS
+from veilgraph.ir.training import LABELS, Labels
 
 Array = npt.NDArray[np.float32]
 Rows = Mapping[str, Array]
 Order = Mapping[str, npt.NDArray[np.int64]]  # row numbers, by owner as in `RowOrder`
+SUM_SLACK = 2.0**-10  # of a row of labels that sums to 1
 ALL = ""  # in an owner's place: row i of each input is of one example
 
 
@@ -49,13 +50,13 @@ def one_hot(labels: npt.ArrayLike, classes: int) -> Array:
 
 
 def checked(
-    given: Mapping[str, npt.ArrayLike], shapes: Mapping[str, tuple[int, ...]], classes: int
+    given: Mapping[str, npt.ArrayLike], shapes: Mapping[str, tuple[int, ...]], labels: Labels
 ) -> dict[str, Array]:
     """Rows of these inputs, as floats of the shapes that a step takes, B rows first.
 
     Raises:
         UsageError: rows that are missing, of another shape, fewer than a batch, unlike in number,
-            or not finite, with the number of the first such row.
+            or not finite, with the number of the first such row; labels that the loss is not of.
     """
     found = {}
     for name, shape in shapes.items():
@@ -63,8 +64,11 @@ def checked(
             raise UsageError(
                 f"There are no rows of `{name}`.", f"Give rows of {', '.join(shapes)}."
             )
-        is_label = name == LABELS and classes and len(shape) == 2
-        rows = one_hot(given[name], classes) if is_label else np.asarray(given[name], np.float32)
+        is_label = name == LABELS and labels.classes > 0
+        is_row = is_label and len(shape) == 2
+        rows = (
+            one_hot(given[name], labels.classes) if is_row else np.asarray(given[name], np.float32)
+        )
         if rows.shape[1:] != shape[1:]:
             raise UsageError(
                 f"Rows of `{name}` are of shape {rows.shape[1:]}, and a step takes {shape[1:]}.",
@@ -81,11 +85,40 @@ def checked(
                 f"Row {int(np.flatnonzero(~finite)[0])} of `{name}` is not finite.",
                 "Look at the data: a step takes numbers alone.",
             )
+        if is_label:
+            _require_labels(rows, labels)
         found[name] = rows
     if len({len(rows) for rows in found.values()}) > 1:
         told = ", ".join(f"{len(rows)} of `{name}`" for name, rows in found.items())
         raise UsageError(f"Rows are unlike in number: {told}.", "Give a row of each an example.")
     return found
+
+
+def weighs(rows: Array) -> npt.NDArray[np.bool_]:
+    """Which rows of labels sum to another number than 1."""
+    sums: npt.NDArray[np.float64] = rows.sum(axis=1, dtype=np.float64)
+    return np.asarray(np.abs(sums - 1) > SUM_SLACK)
+
+
+def _require_labels(rows: Array, labels: Labels) -> None:
+    """UsageError for the first row by which the loss's derivative would be another's."""
+    flat = rows.reshape(len(rows), -1)
+    if labels.loss == "cross_entropy":
+        told, hint = "is below 0", "Give class numbers, or shares of the classes."
+        wrong = (flat < 0).any(axis=1)
+        if not wrong.any() and not labels.weighted:
+            told = "sums to {:.6g}, and not to 1"
+            hint = "Compile with such rows too if the sum is to weigh a row."
+            wrong = weighs(flat)
+    elif labels.loss == "binary_cross_entropy":
+        told, hint = "is no number from 0 to 1", "Give 0 or 1, or what is likely of both."
+        wrong = ((flat < 0) | (flat > 1)).any(axis=1)
+    else:
+        return
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        said = told.format(flat[row].sum())
+        raise UsageError(f"The label of row {row} {said}.", hint)
 
 
 def orders(rows: int, batch: int, seed: int) -> Iterator[npt.NDArray[np.int64]]:

@@ -31,7 +31,6 @@ from veilgraph.compilation.models import (
     require_no_weights,
 )
 from veilgraph.compilation.native_products import NativeProducts
-from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.batch_owners import BatchOwners
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph
@@ -65,7 +64,7 @@ from veilgraph.passes.program import Options, Program
 from veilgraph.plans import Plan
 from veilgraph.targets.target import Around, Target, target_at
 from veilgraph.training.audits import AUDIT_PASSES, audit_of
-from veilgraph.training.batches import checked
+from veilgraph.training.batches import checked, weighs
 from veilgraph.training.rehearsal import Rehearsed, rehearse
 from veilgraph.training.row_shares import SHARE_PASSES, shares_of
 
@@ -163,9 +162,10 @@ def compile_training(
         graph, loss, how, tuple(freeze), clip_norm, share_once, noise is not None, whose
     )
     training.check()
+    rows = _rows(training, samples)
+    training = replace(training, weighted=_is_weighted(training, rows))
     chosen = _target(training, receivers, owners, around, audit)
     graphs = _graphs(training, receivers)
-    rows = _rows(training, samples)
     forms = _forms(reveal_as or {}, training, receivers)
     further = (*(SHARE_PASSES if share_once else ()), *(AUDIT_PASSES if audit else ()))
     counter = steps_of("rehearse", len(graphs), progress, further)
@@ -297,14 +297,12 @@ def _rows(
                 f"There are samples of `{name}`, which is no input of a step.",
                 f"Its inputs are {', '.join(shapes)}.",
             )
-    return checked(samples, shapes, _classes(training))
+    return checked(samples, shapes, replace(training.labels, weighted=True))
 
 
-def _classes(training: Training) -> int:
-    """Numbers in a row of labels; 0 where there are none."""
-    if training.named is None:
-        return 0
-    return int(np.prod(shape_of(training.forward.outputs[training.output])[1:]))
+def _is_weighted(training: Training, rows: Mapping[str, npt.NDArray[np.float32]]) -> bool:
+    """Whether rows of labels have weights, for which a step multiplies once more."""
+    return training.labels.loss == "cross_entropy" and bool(weighs(rows[LABELS]).any())
 
 
 def _forms(
@@ -373,7 +371,7 @@ def _stating(plan: Plan, training: Training, model: Model, noise: Noise | None) 
         training.optimizer,
         training.clip_norm,
         training.rows,
-        _classes(training),
+        training.labels.classes,
         training.parameters,
         _tied(model, training.begun),
         training.statistics,
@@ -382,6 +380,7 @@ def _stating(plan: Plan, training: Training, model: Model, noise: Noise | None) 
         noise,
         training.shares,
         training.batch,
+        training.weighted,
     )
     options = {**plan.manifest.options, TRAINING: recipe.stated()}
     options |= {UNSAVED: [*training.held.values()]} if training.held else {}

@@ -160,8 +160,8 @@ def rehearse(
     recipe = Recipe.of(found.manifest.options)
     arrays = {n: np.asarray(w, np.float32) for n, w in opened_weights(found, weights).items()}
     shapes = shapes_of(inputs_of(found, rows_entry(found)), recipe)
-    own = checked(_opened(data), shapes, recipe.classes)
-    others = own if test is None else checked(_opened(test), shapes, recipe.classes)
+    own = checked(_opened(data), shapes, recipe.labels)
+    others = own if test is None else checked(_opened(test), shapes, recipe.labels)
     count = min(map(len, own.values()))
     batches = Batches.of(found, RowOrder.of_all(count, recipe.rows, seed), schedule(rate))
     steps = batches.count(epochs)
@@ -222,7 +222,15 @@ def _training(recipe: Recipe, model: Model, rows: Mapping[str, Array]) -> Traini
     frozen = tuple(name for name in graph.weights if name not in kept)
     noisy = recipe.noise is not None
     how = recipe.optimizer
-    training = Training(graph, recipe.loss, how, frozen, recipe.clip_norm, is_noisy=noisy)
+    training = Training(
+        graph,
+        recipe.loss,
+        how,
+        frozen,
+        recipe.clip_norm,
+        is_noisy=noisy,
+        weighted=recipe.weighted,
+    )
     training.check()
     return training
 

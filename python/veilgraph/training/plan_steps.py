@@ -182,7 +182,7 @@ def rows_of(
         AccuracyError: a number outside of what the rehearsal saw, margin included.
     """
     inputs = [each for each in inputs_of(plan, entry, party) if recipe.is_row(each.name)]
-    rows = checked(given, shapes_of(inputs, recipe), recipe.classes)
+    rows = checked(given, shapes_of(inputs, recipe), recipe.labels)
     found = {}
     for tensor in inputs:
         name = recipe.batch.whole(tensor.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import pytest
 from graph_examples import example
 
 from veilgraph.ir.graph import ops
@@ -19,15 +20,20 @@ X = {
 }
 
 
-def program(kind: str) -> Graph:
+def program(kind: str, *, bits_first: bool = False) -> Graph:
     """An op that compares, its bit twice, and what nothing else compares."""
     graph = Graph.create(context(), {name: array.shape for name, array in X.items()}, {})
     x, y = graph.inputs.values()
+    made = {}
     with graph.end("op"):
-        value = ops.Relu.build(x) if kind == "relu" else ops.Maximum.build(x, y)
-        steps = [ops.Step.build(x if kind == "relu" else ops.Sub.build(x, y)) for _ in range(2)]
-        alone = ops.Relu.build(y)
-    graph.finish({"value": value, "first": steps[0], "second": steps[1], "alone": alone})
+        for part in ("bits", "value") if bits_first else ("value", "bits"):
+            if part == "value":
+                made[part] = ops.Relu.build(x) if kind == "relu" else ops.Maximum.build(x, y)
+                continue
+            for which in ("first", "second"):
+                made[which] = ops.Step.build(x if kind == "relu" else ops.Sub.build(x, y))
+        made["alone"] = ops.Relu.build(y)
+    graph.finish(made)
     return graph
 
 
@@ -36,9 +42,10 @@ def test_docstring_example() -> None:
     assert ShareComparisons().run(before).text(names=False) == after.text(names=False)
 
 
-def test_a_bit_is_made_once_and_means_the_same() -> None:
+@pytest.mark.parametrize("bits_first", [False, True])
+def test_a_bit_is_made_once_and_means_the_same(bits_first: bool) -> None:
     for kind in ("relu", "maximum"):
-        graph = program(kind)
+        graph = program(kind, bits_first=bits_first)
         wanted = evaluate(graph, X, dtype=np.float64)
         found = evaluate(ShareComparisons().run(graph), X, dtype=np.float64)
         graph.verify()

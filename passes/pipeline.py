@@ -207,7 +207,7 @@ def _round_outputs(program: Program, secret: SecretProgram) -> SecretProgram:
 
 
 def _keep_states(program: Program, secret: SecretProgram) -> SecretProgram:
-    return KeepStates(program.options.states).run(secret)
+    return KeepStates(program.options.states, program.options.like).run(secret)
 
 
 def _fine_noise(program: Program, secret: SecretProgram) -> SecretProgram:

@@ -14,7 +14,7 @@ from veilgraph.ir.graph.table_options import AS_USUAL, TableOptions
 from veilgraph.ir.meaning.integers import NumpyProducts, Products
 from veilgraph.ir.plan.tables import Pace
 from veilgraph.ir.secret.program import SecretProgram
-from veilgraph.ir.secret.types import RealRange
+from veilgraph.ir.secret.types import Encoding, RealRange
 from veilgraph.passes.encode.aim import Aim
 from veilgraph.passes.graph.drop_clips import DroppedClips
 from veilgraph.passes.graph.infer_visibility import Visibility
@@ -63,6 +63,7 @@ class Options:
         roles: whether parties rotate through the roles of protocols.
         states: of each input that is a state, the output that it is in the next run.
         state_ranges: where states lie.
+        like: how another plan keeps states, by name, where this one goes on from its states.
         reached: where inputs and operations lay, in more runs than the samples are.
         keep_clips: clips of quantised tensors stay, though no sample reaches them.
         announced: inputs that their owner tells every party.
@@ -92,6 +93,7 @@ class Options:
     roles: Roles = Roles.AUTO
     states: Mapping[str, str] = field(default_factory=dict)
     state_ranges: Mapping[str, RealRange] = field(default_factory=dict)
+    like: Mapping[str, Encoding] = field(default_factory=dict)
     reached: Mapping[Key, Reach] = field(default_factory=dict)
     keep_clips: bool = False
     announced: tuple[str, ...] = ()

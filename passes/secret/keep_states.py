@@ -15,17 +15,24 @@ make.
 
     before:  main(%u : ring 40, 27 bits, %w : ring 40, 25 bits)   %3 = mul %u, %c
     after:   main(%u : ring 40, 25 bits, %w : ring 40, 25 bits)   %2 = scale %u by 4   mul %2, %c
+
+A program that goes on from states of another plan finds them as that keeps them. What reads them
+reads them in this program's own encoding, into which they are brought first.
+
+    before:  main(%s : ring 40, 16 bits)   %3 = mul %s, %x
+    after:   main(%s : ring 32, 14 bits)   %1 = lift %s   %2 = scale %1 by 4   %3 = mul %2, %x
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from torch_mlir import ir
 
+from veilgraph.ir.errors import UsageError
 from veilgraph.ir.meaning.integers import encode
 from veilgraph.ir.plan.tables import AS_KEPT
 from veilgraph.ir.secret import ops as secret_ops
@@ -44,16 +51,27 @@ class KeepStates:
 
     Attributes:
         states: of each state, by name, the output that it is in the next run.
+        like: how another plan keeps states, by name, where this one is to find them so.
     """
 
     states: Mapping[str, str]
+    like: Mapping[str, Encoding] = field(default_factory=dict)
 
     def run(self, program: SecretProgram) -> SecretProgram:
-        """`program` itself, changed in place."""
+        """`program` itself, changed in place.
+
+        Raises:
+            UsageError: states that another plan keeps in too little room for this one.
+        """
         arguments = {argument.name: argument for argument in program.arguments}
-        outputs = program.outputs
-        if not self.states:
+        if not (self.states or self.like):
             return program
+        values = dict(zip(arguments, program.block.arguments, strict=True))
+        for state, wanted in self.like.items():
+            if state in arguments:
+                found = _found_as(program, values[state], arguments[state], wanted)
+                arguments[state] = found
+        outputs = program.outputs
         program.reopen()
         once = self._truncated_once(program, arguments, outputs)
         for state, name in self.states.items():
@@ -82,6 +100,8 @@ class KeepStates:
             own, less = arguments[state], arguments[other]
             frac_bits = min(own.tensor.encoding.frac_bits, less.tensor.encoding.frac_bits)
             if not _is_truncated_once(taken, less, frac_bits):
+                continue
+            if other in self.like and less.tensor.encoding.frac_bits != frac_bits:
                 continue
             less = _with_frac_bits(program, before[other], less, frac_bits)
             with program.at(f"{other}{AS_KEPT}"):
@@ -117,6 +137,36 @@ def _with_frac_bits(
         scaled = secret_ops.Scale.build(value, range=state.range, stated=stated, factor=1 << more)
     value.replace_all_uses_except(scaled, scaled.owner.operation)
     return replace(state, tensor=tensor)
+
+
+def _found_as(
+    program: SecretProgram, value: ir.Value, state: Argument, wanted: Encoding
+) -> Argument:
+    """A state in the encoding of another plan; what reads it reads it in its own.
+
+    Raises:
+        UsageError: that encoding has no room for what this program makes of the state.
+    """
+    own = state.tensor.encoding
+    if own == wanted:
+        return state
+    most = math.ldexp(1.0, wanted.ring_bits - wanted.frac_bits - 2)
+    if state.range.magnitude(program.margin) > most:
+        raise UsageError(
+            f"State `{state.name}` may reach {state.range.magnitude(program.margin):.4g}, and the "
+            f"other plan keeps it below {most:.4g}.",
+            "Train with a smaller rate, or begin anew with a plan of its own.",
+        )
+    with program.module.context:
+        value.set_type(replace(state.tensor, encoding=wanted).type())
+    found, first = value, None
+    with program.before(program.block.operations[0]):
+        for step in recoding(wanted, own):
+            found = _built(step, found, own, state.range)
+            first = first or found.owner.operation
+    assert first is not None, "an encoding that differs takes a step"
+    value.replace_all_uses_except(found, first)
+    return replace(state, tensor=replace(state.tensor, encoding=wanted))
 
 
 def _truncated(value: ir.Value, own: Argument, less: Argument) -> ir.Value:

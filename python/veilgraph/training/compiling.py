@@ -31,6 +31,7 @@ from veilgraph.compilation.models import (
     require_no_weights,
 )
 from veilgraph.compilation.native_products import NativeProducts
+from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.batch_owners import BatchOwners
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph
@@ -57,6 +58,7 @@ from veilgraph.ir.training import (
     require_norm,
     schedule,
 )
+from veilgraph.library import AnyPlan, opened_plan
 from veilgraph.passes.graph.recognize_activations import RecognizeActivations
 from veilgraph.passes.graph.reveal_as import Form
 from veilgraph.passes.graph.training.programs import Training
@@ -65,6 +67,7 @@ from veilgraph.plans import Plan
 from veilgraph.targets.target import Around, Target, target_at
 from veilgraph.training.audits import AUDIT_PASSES, audit_of
 from veilgraph.training.batches import checked, weighs
+from veilgraph.training.other_plans import kept_in, require_fine
 from veilgraph.training.rehearsal import Rehearsed, rehearse
 from veilgraph.training.row_shares import SHARE_PASSES, shares_of
 
@@ -94,6 +97,7 @@ def compile_training(
     ring: int | str = "auto",
     frac_bits: int | None = None,
     owners: Mapping[str, str] | None = None,
+    like: AnyPlan | None = None,
     dump_phases: str | Path | None = None,
     progress: Progress | None = None,
     **around: Unpack[Around],
@@ -137,6 +141,9 @@ def compile_training(
         ring, frac_bits: as in `compile`.
         owners: party by input name, `labels` and `step_size` too; "weights" owns the parameters as
             they begin.
+        like: a plan that trains the same model, or the path of one. All parties can go on from its
+            checkpoints with the plan that is made: states are kept as that keeps them. What else
+            is asked for may differ: batch, rate, loss, receivers.
         dump_phases, progress: as in `compile`.
         around: `suite`, `network`, the parties by their roles, and by what protocols are chosen
             (`protocols`, `goal`, `roles`, `prepared`, `most_store`), as in `compile`.
@@ -176,6 +183,11 @@ def compile_training(
     common = Options(ring_bits=ring_bits_of(ring), frac_bits=frac_bits, is_joined=True)
     common = choosing(common, around)
     given = _options(training, graphs, found, common, max_error, forms)
+    if like is not None:
+        shapes = {name: shape_of(graphs[STEP].inputs[name]) for name in training.states}
+        kept = kept_in(opened_plan(like), shapes, chosen)
+        require_fine(kept, found.variances, training.kept)
+        given[STEP] = replace(given[STEP], like=kept)
     programs = {
         name: Program(chosen, given[name], graph, products=NativeProducts())
         for name, graph in graphs.items()

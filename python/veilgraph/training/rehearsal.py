@@ -59,6 +59,7 @@ class Rehearsed:
         allowed: the mean error of updates, relative to their mean size, that rounding may cause:
             of the one whose batches differ least.
         tolerances: how many times as much others may be off by, by output.
+        variances: that rounding may add to an update, by the parameter that it is of.
         parameters: after the last step, by name.
     """
 
@@ -68,6 +69,7 @@ class Rehearsed:
     losses: Sequence[float]
     allowed: float
     tolerances: Mapping[str, float]
+    variances: Mapping[str, float]
     parameters: Mapping[str, Array] = field(repr=False)
 
 
@@ -109,6 +111,7 @@ def rehearse(
     errors = np.sqrt(max_noise * between.sum(axis=0) / size.sum(axis=0))
     errors = errors.clip(LEAST_ERROR)
     outputs = (training.updates[name] for name in training.moved)
+    variances = (max_noise * between.mean(axis=0)).tolist()
     tolerances = dict(zip(outputs, map(float, errors / errors.min()), strict=True))
     return Rehearsed(
         _as_given(training, rows, kept.samples()),
@@ -117,6 +120,7 @@ def rehearse(
         run.losses,
         float(errors.min()),
         {name: tolerance for name, tolerance in tolerances.items() if tolerance > 1.0},
+        dict(zip(training.moved, variances, strict=True)),
         {name: run.states[name] for name in training.begun},
     )
 

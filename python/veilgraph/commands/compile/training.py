@@ -12,6 +12,7 @@ import numpy as np
 from click.core import ParameterSource
 
 import veilgraph
+from veilgraph.commands import arguments
 from veilgraph.commands.files import read_archive
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.training import OPTIMIZERS, SGD, Optimizer
@@ -48,6 +49,7 @@ class Trained:
     audit: bool | None
     share_once: bool | None
     noise: float | None
+    like: Path | None
 
 
 OPTIONS = (
@@ -78,6 +80,13 @@ OPTIONS = (
         is_flag=True,
         default=None,
         help="With --train and --momentum: Nesterov's, which rounds a parameter twice a step.",
+    ),
+    click.option(
+        "--like",
+        type=arguments.PATH,
+        metavar="PLAN",
+        help="With --train: all parties can go on from checkpoints of this other plan, which may "
+        "have another batch, rate or loss.",
     ),
     click.option("--betas", metavar="B1,B2", help="With --train: of Adam.  [default: 0.9,0.999]"),
     click.option("--eps", type=float, metavar="E", help="With --train: of Adam.  [default: 0.001]"),
@@ -201,6 +210,7 @@ def compiled(
         "audit": trained.audit,
         "share_once": trained.share_once,
         "noise": trained.noise,
+        "like": trained.like,
     }
     around: Any = {name: given[name] for name in Around.__annotations__}
     plan, weights = veilgraph.compile_training(

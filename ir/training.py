@@ -262,7 +262,7 @@ class Labels:
     """What rows of labels may be.
 
     Attributes:
-        loss: that compares with them; "" where the model computes its loss itself.
+        loss: that compares with them; of another name where the model computes its loss itself.
         classes: numbers in a row; 0 where there are no labels.
         weighted: rows of `cross_entropy` may sum to any number, which weighs the row; to 1 else.
     """
@@ -314,7 +314,7 @@ class Recipe:
     @property
     def labels(self) -> Labels:
         """What rows of labels may be."""
-        return Labels(self.loss if self.classes else "", self.classes, self.weighted)
+        return Labels(self.loss, self.classes, self.weighted)
 
     @property
     def announced(self) -> tuple[str, ...]:

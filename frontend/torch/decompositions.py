@@ -232,8 +232,9 @@ def _of_torch(names: str) -> dict[Any, Callable[..., Any]]:
 
 OF_TORCH = _of_torch(
     "__and__.Tensor __or__.Tensor __xor__.Tensor argsort binary_cross_entropy_with_logits "
-    "channel_shuffle cosine_similarity diag diff dist einsum fill.Tensor gru.input gru_cell kron "
-    "l1_loss linalg_cross linalg_multi_dot linalg_norm lstm.input lstm_cell matrix_power meshgrid "
+    "channel_shuffle cosine_similarity cross_entropy_loss diag diff dist einsum fill.Tensor "
+    "gru.input gru_cell huber_loss kl_div kron l1_loss linalg_cross linalg_multi_dot linalg_norm "
+    "lstm.input lstm_cell matrix_power meshgrid "
     "meshgrid.indexing outer pairwise_distance pixel_unshuffle rnn_relu.input rnn_relu_cell "
     "rnn_tanh.input rnn_tanh_cell sinc smooth_l1_loss take_along_dim tensordot trace trapezoid.dx "
     "triplet_margin_loss vdot"

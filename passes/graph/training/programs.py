@@ -92,6 +92,7 @@ class Training:
         share_once: rows are shared once, and a step finds a batch of these shares as states.
         batch: whose the rows of a batch are.
         weighted: rows of labels of `cross_entropy` may sum to other numbers than 1.
+        classes: numbers in a row of labels that the model's own loss takes; 0 if it takes none.
     """
 
     forward: Graph
@@ -103,6 +104,7 @@ class Training:
     is_noisy: bool = False
     batch: BatchOwners = field(default_factory=BatchOwners)
     weighted: bool = False
+    classes: int = 0
 
     def check(self) -> None:
         """Raises UsageError for what can't be trained."""
@@ -205,7 +207,7 @@ class Training:
     def labels(self) -> Labels:
         """What rows of labels may be."""
         if self.named is None:
-            return Labels("", 0)
+            return Labels("", self.classes)
         numbers = prod(shape_of(self.forward.outputs[self.output])[1:])
         return Labels(self.loss, numbers, self.weighted)
 

@@ -6,7 +6,7 @@ A plan has the entries `step`, `start`, and, where somebody receives what they t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -25,8 +25,6 @@ from veilgraph.compilation.compile import (
 )
 from veilgraph.compilation.models import (
     Model,
-    import_model,
-    is_torch,
     model_name,
     require_no_weights,
 )
@@ -38,13 +36,11 @@ from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.plan.tables import COMMON, EACH, UNSAVED
 from veilgraph.ir.training import (
     AUDIT,
-    COUNTER,
     EVALUATE,
     LABELS,
     LOSS,
     OVERFLOW,
     REVEAL,
-    RUNNING_MEAN,
     SGD,
     SHARE,
     START,
@@ -59,7 +55,6 @@ from veilgraph.ir.training import (
     schedule,
 )
 from veilgraph.library import AnyPlan, opened_plan
-from veilgraph.passes.graph.recognize_activations import RecognizeActivations
 from veilgraph.passes.graph.reveal_as import Form
 from veilgraph.passes.graph.training.programs import Training
 from veilgraph.passes.program import Options, Program
@@ -67,6 +62,7 @@ from veilgraph.plans import Plan
 from veilgraph.targets.target import Around, Target, target_at
 from veilgraph.training.audits import AUDIT_PASSES, audit_of
 from veilgraph.training.batches import checked, weighs
+from veilgraph.training.models import counters, judged_by, tied_names
 from veilgraph.training.other_plans import kept_in, require_fine
 from veilgraph.training.rehearsal import Rehearsed, rehearse
 from veilgraph.training.row_shares import SHARE_PASSES, shares_of
@@ -80,7 +76,7 @@ def compile_training(
     model: Model,
     samples: Mapping[str, npt.ArrayLike],
     *,
-    loss: str,
+    loss: str | Callable[..., Any],
     batch: int | Mapping[str, int],
     optimizer: Optimizer | None = None,
     clip_norm: float | None = None,
@@ -115,7 +111,9 @@ def compile_training(
             input, an example a row, and `labels` where the loss has a name. Class numbers for
             cross_entropy, else a row like the model's output.
         loss: "cross_entropy" or "binary_cross_entropy" of logits, "mse", or the output that is the
-            loss, the mean over the batch.
+            loss, the mean over the batch. Of a PyTorch module also a function of its output and
+            of labels, both tensors, as `torch.nn.HuberLoss()`: it returns one number, and takes
+            class numbers as one-hot rows.
         batch: rows of a step; the first extent of each input. Where several owners have rows of
             their own, how many each gives to a step: {"alice": 96, "bob": 32}. Each then gives
             all inputs of its rows, and labels too.
@@ -164,9 +162,18 @@ def compile_training(
     _check(steps, max_noise, max_error)
     require_norm(clip_norm)
     require_noise(noise, how)
-    graph = forward_of(model, samples, batch if isinstance(batch, int) else sum(batch.values()))
+    count = batch if isinstance(batch, int) else sum(batch.values())
+    graph, classes = judged_by(model, samples, count, loss)
     training = Training(
-        graph, loss, how, tuple(freeze), clip_norm, share_once, noise is not None, whose
+        graph,
+        loss if isinstance(loss, str) else LOSS,
+        how,
+        tuple(freeze),
+        clip_norm,
+        share_once,
+        noise is not None,
+        whose,
+        classes=classes,
     )
     training.check()
     rows = _rows(training, samples)
@@ -216,25 +223,6 @@ def _check(steps: int, max_noise: float, max_error: float | None) -> None:
             "Give a share of the variance between batches above 0 and up to 1, such as 0.05.",
         )
     require_error(max_error)
-
-
-def forward_of(model: Model, samples: Mapping[str, npt.ArrayLike], batch: int) -> Graph:
-    """The model at the graph level, for batches of `batch` rows.
-
-    Activations that it writes out are one function each, which has one derivative.
-    """
-    return RecognizeActivations().run(_imported(model, samples, batch))
-
-
-def _imported(model: Model, samples: Mapping[str, npt.ArrayLike], batch: int) -> Graph:
-    if is_torch(model):
-        named = {n: np.asarray(x, np.float32)[:batch] for n, x in samples.items() if n != LABELS}
-        return import_model(model, None, named, trains=True)[0]
-    shapes = {n: (batch, *np.shape(x)[1:]) for n, x in samples.items() if n != LABELS}
-    from veilgraph.frontend.onnx.training_mode import in_training
-
-    found = in_training(model, shapes)
-    return found.tell(import_model(found.model, shapes)[0])
 
 
 def _target(
@@ -385,9 +373,9 @@ def _stating(plan: Plan, training: Training, model: Model, noise: Noise | None) 
         training.rows,
         training.labels.classes,
         training.parameters,
-        _tied(model, training.begun),
+        tied_names(model, training.begun),
         training.statistics,
-        _counters(model, training),
+        counters(model, training),
         training.masks,
         noise,
         training.shares,
@@ -399,34 +387,3 @@ def _stating(plan: Plan, training: Training, model: Model, noise: Noise | None) 
     return replace(
         plan, model_name=model_name(model), manifest=replace(plan.manifest, options=options)
     )
-
-
-def _tied(model: Model, begun: Collection[str]) -> dict[str, str]:
-    """Of a module's tied parameters and statistics, the names that are no state's, each with the
-    state's.
-    """
-    every = [*_named(model, "named_parameters"), *_named(model, "named_buffers")]
-    states = {id(tensor): name for name, tensor in every if name in begun}
-    return {
-        name: states[id(tensor)]
-        for name, tensor in every
-        if name not in begun and id(tensor) in states
-    }
-
-
-def _counters(model: Model, training: Training) -> dict[str, tuple[int, int]]:
-    """Of a module's counts of batches, where each begins and by how much a step raises it."""
-    buffers = dict(_named(model, "named_buffers"))
-    norms = {id(buffers[name]): count for name, count in training.norms.items() if name in buffers}
-    found = {}
-    for name, counter in buffers.items():
-        layer, _, own = name.rpartition(COUNTER)
-        mean = buffers.get(f"{layer}{RUNNING_MEAN}")
-        if not own and mean is not None and id(mean) in norms:
-            found[name] = int(counter), norms[id(mean)]
-    return found
-
-
-def _named(model: Model, which: str) -> list[tuple[str, Any]]:
-    """A module's parameters or buffers, under all of their names; none of another model."""
-    return list(getattr(model, which)(remove_duplicate=False)) if hasattr(model, which) else []

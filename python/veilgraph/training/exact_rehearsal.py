@@ -39,7 +39,7 @@ from veilgraph.passes.graph.training.programs import Training
 from veilgraph.plans import Plan
 from veilgraph.reports import units
 from veilgraph.training.batches import RowOrder, checked
-from veilgraph.training.compiling import forward_of
+from veilgraph.training.models import judged_by
 from veilgraph.training.plan_steps import (
     Batches,
     held_by,
@@ -125,6 +125,7 @@ def rehearse(
     *,
     rate: Rate,
     epochs: int = 1,
+    loss: Callable[..., Any] | None = None,
     test: AnyArrays | str | Path | None = None,
     rows: int | None = None,
     network: str | None = None,
@@ -140,6 +141,7 @@ def rehearse(
         data: rows as for `compile_training`: arrays, .npy files, or one .npz of all.
         rate: the learning rate, or a function of the number of a step.
         epochs: how often each row is taken; what no batch is left for is not.
+        loss: what the plan was compiled with, where that was a function.
         test: other rows, by which both are judged; those of `data` if None.
         rows: how many rows the parties will train on, which the time is told for.
         network: that the time is told for; the plan's own if None.
@@ -170,7 +172,7 @@ def rehearse(
     told = replace(batches, order=asked).count(epochs)
     number = found.manifest.entries.index(STEP)
     predicted = predict(found, network, entry=number)
-    training = _training(recipe, model, own)
+    training = _training(recipe, model, own, loss)
     parties = len(found.manifest.computing)
     real = FloatRun(training, own, seed, recipe.noise, parties)
     fixed = _ExactRun(found, recipe, arrays)
@@ -210,9 +212,14 @@ def _rows(given: int | None, recipe: Recipe, own: int) -> int:
     return own if given is None else given
 
 
-def _training(recipe: Recipe, model: Model, rows: Mapping[str, Array]) -> Training:
+def _training(
+    recipe: Recipe,
+    model: Model,
+    rows: Mapping[str, Array],
+    loss: Callable[..., Any] | None,
+) -> Training:
     """How the model is trained, as the plan says; UsageError for another model."""
-    graph = forward_of(model, rows, recipe.rows)
+    graph, classes = judged_by(model, rows, recipe.rows, recipe.loss if loss is None else loss)
     if missing := [name for name in recipe.parameters if name not in graph.weights]:
         raise UsageError(
             f"The model has no parameter `{missing[0]}`, which the plan trains.",
@@ -230,6 +237,7 @@ def _training(recipe: Recipe, model: Model, rows: Mapping[str, Array]) -> Traini
         recipe.clip_norm,
         is_noisy=noisy,
         weighted=recipe.weighted,
+        classes=classes,
     )
     training.check()
     return training

@@ -194,6 +194,12 @@ def rows_of(
 def _require_in_range(rows: Array, tensor: Tensor) -> None:
     """AccuracyError for the first row with a number that the rehearsal does not allow."""
     flat = rows.reshape(len(rows), -1)
+    if tensor.frac_bits == 0 and (parted := (flat != np.floor(flat)).any(axis=1)).any():
+        raise UsageError(
+            f"Row {int(np.flatnonzero(parted)[0])} of `{tensor.name}` holds a number that is not "
+            "whole.",
+            "Whole numbers are taken here, as places in a table are.",
+        )
     outside = (flat < tensor.low) | (flat > tensor.high)
     if not outside.any():
         encoding.checked(rows, replace(tensor, shape=rows.shape))

@@ -14,7 +14,7 @@ from veilgraph.ir.graph import ops
 from veilgraph.ir.meaning.graph import evaluate
 from veilgraph.ir.training import LOSS, SGD, Adam, Optimizer
 from veilgraph.passes.graph.training.programs import Training
-from veilgraph.training.compiling import forward_of
+from veilgraph.training.models import forward_of
 
 ROWS, STEPS, RATE = 6, 4, 0.05
 GENERATOR = np.random.default_rng(5)

@@ -21,6 +21,9 @@ RESHAPE: int
 CONST: int
 DRAW: int
 LOOKUP: int
+CAST: int
+SOME_PLANES: int
+STACK: int
 
 def live(facts: Facts, first: Int64s, args: Int32s) -> Flags:
     """Whether each node is a root, or one needs it.
@@ -115,6 +118,45 @@ def forms_of(
 
     Raises:
         ValueError: columns that are not those of a program.
+    """
+
+def fused_code(
+    facts: Facts,
+    parties: Int32s,
+    stages: Int32s,
+    elements: Int64s,
+    ops: Flags,
+    tensors: Int32s,
+    attributes: Int32s,
+    numbers: Int64s,
+    keys: Int32s,
+    stored: Flags,
+    unpacked: Flags,
+    first: Int64s,
+    args: Int32s,
+    opcodes: Int64s,
+    types: Int64s,
+    attributed: Int64s,
+    repeats: Int64s,
+    party: Int32s,
+    at: Int64s,
+    begins: Int64s,
+    nodes: Int32s,
+) -> list[tuple[Int64s, Int32s, Flags, Int64s, Int32s]]:
+    """The fused program of each action: parameters, the nodes of its streams, whether these are
+    messages, the instructions that draw, and the nodes that they make.
+
+    Args:
+        keys: of each node that draws the number of its key at its party.
+        opcodes: by operation: on words, with a constant, on bits; 0 where there is none.
+        types: by tensor: whether planes, bits, those stored, those of a word, words an element.
+        attributed: by attributes: value, bits, low, start, step.
+        repeats: a tensor, that as which it is read, repetition and period, in order.
+        party: of each action, as are the three behind it; its nodes are nodes[begins[i] : ...].
+
+    Raises:
+        ValueError: columns that are not those of a program, what no instruction does, or more
+            registers than a kernel has.
     """
 
 def reached(start: Flags, closed: Flags, first: Int64s, args: Int32s) -> Flags:

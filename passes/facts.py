@@ -26,6 +26,9 @@ def _facts(op: PartyOp) -> int:
         native.CONST: op is ops.CONST,
         native.DRAW: op is ops.DRAW,
         native.LOOKUP: op is ops.LOOKUP,
+        native.CAST: op is ops.CAST,
+        native.SOME_PLANES: op is ops.SOME_PLANES,
+        native.STACK: op is ops.STACK,
     }
     return sum(bit for bit, is_so in holds.items() if is_so)
 

@@ -12,6 +12,7 @@
 #include "passes/native/dependencies.h"
 #include "passes/native/facts.h"
 #include "passes/native/forms.h"
+#include "passes/native/fused/code.h"
 #include "passes/native/fusion.h"
 #include "passes/native/paths.h"
 #include "passes/native/rounds.h"
@@ -24,6 +25,8 @@ namespace {
 using veil::array;
 using veil::Column;
 using veil::span;
+
+using Table = nb::ndarray<const int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 constexpr int64_t kMostParties = 64;
 
@@ -149,6 +152,73 @@ nb::tuple forms_of(const Column<uint32_t>& facts, const Column<int32_t>& parties
                         array(std::move(found.numbered.rows)), said);
 }
 
+// Rows of numbers as structs of as many.
+template <typename T>
+std::span<const T> structs(const Table& table) {
+  static_assert(sizeof(T) % sizeof(int64_t) == 0);
+  if (table.shape(1) * sizeof(int64_t) != sizeof(T)) throw nb::value_error("rows are of others");
+  return {reinterpret_cast<const T*>(table.data()), table.shape(0)};
+}
+
+template <typename T>
+void are_numbered(const Column<T>& numbers, size_t count) {
+  for (const T number : span(numbers)) {
+    if (number < 0 || static_cast<size_t>(number) >= count) {
+      throw nb::value_error("a column numbers what is not there");
+    }
+  }
+}
+
+nb::list fused_code(const Column<uint32_t>& facts, const Column<int32_t>& parties,
+                    const Column<int32_t>& stages, const Column<int64_t>& elements,
+                    const Column<uint8_t>& ops, const Column<int32_t>& tensors,
+                    const Column<int32_t>& attributes, const Column<int64_t>& numbers,
+                    const Column<int32_t>& keys, const Column<uint8_t>& stored,
+                    const Column<uint8_t>& unpacked, const Column<int64_t>& first,
+                    const Column<int32_t>& args, const Table& opcodes, const Table& types,
+                    const Table& attributed, const Table& repeats, const Column<int32_t>& party,
+                    const Column<int64_t>& at, const Column<int64_t>& begins,
+                    const Column<int32_t>& nodes) {
+  of_one_length(facts.size(),
+                {parties.size(), stages.size(), elements.size(), ops.size(), tensors.size(),
+                 attributes.size(), numbers.size(), keys.size(), stored.size(), unpacked.size()});
+  of_one_length(party.size(), {at.size(), begins.size() - 1});
+  const veil::Operands operands(first, args, facts.size());
+  has_operands(facts, operands);
+  are_lists(begins, nodes, facts.size());
+  are_numbered(ops, opcodes.shape(0));
+  are_numbered(tensors, types.shape(0));
+  are_numbered(attributes, attributed.shape(0));
+  const veil::FusedColumns columns{span(facts),
+                                   span(parties),
+                                   span(stages),
+                                   span(elements),
+                                   span(ops),
+                                   span(tensors),
+                                   span(attributes),
+                                   span(numbers),
+                                   span(keys),
+                                   span(stored),
+                                   span(unpacked),
+                                   operands,
+                                   structs<veil::Opcodes>(opcodes),
+                                   structs<veil::TensorType>(types),
+                                   structs<veil::Attributes>(attributed),
+                                   structs<veil::Repeated>(repeats)};
+  std::vector<veil::FusedAction> actions;
+  for (size_t i = 0; i < party.size(); ++i) {
+    const auto own = span(nodes).subspan(begins(i), begins(i + 1) - begins(i));
+    actions.push_back({party(i), at(i), own});
+  }
+  nb::list found;
+  for (veil::FusedCode& each : veil::fused_code(columns, actions)) {
+    found.append(nb::make_tuple(array(std::move(each.params)), array(std::move(each.streams)),
+                                array(std::move(each.messages)), array(std::move(each.draws)),
+                                array(std::move(each.drawn))));
+  }
+  return found;
+}
+
 void make_dependencies(veil::Dependencies* self, const Column<int32_t>& source, int32_t size,
                        const Column<int64_t>& first, const Column<int32_t>& args,
                        size_t most_words) {
@@ -246,6 +316,9 @@ NB_MODULE(_native, m) {
   m.attr("CONST") = nb::int_(static_cast<uint32_t>(veil::kConst));
   m.attr("DRAW") = nb::int_(static_cast<uint32_t>(veil::kDraw));
   m.attr("LOOKUP") = nb::int_(static_cast<uint32_t>(veil::kLookup));
+  m.attr("CAST") = nb::int_(static_cast<uint32_t>(veil::kCast));
+  m.attr("SOME_PLANES") = nb::int_(static_cast<uint32_t>(veil::kSomePlanes));
+  m.attr("STACK") = nb::int_(static_cast<uint32_t>(veil::kStack));
   m.def("live", &live, "facts"_a, "first"_a, "args"_a);
   m.def("align_messages", &align_messages, "facts"_a, "stages"_a, "layers"_a, "kinds"_a,
         "parties"_a, "bytes"_a, "round_bytes"_a, "work"_a, "before"_a, "first"_a, "args"_a);
@@ -256,6 +329,10 @@ NB_MODULE(_native, m) {
   m.def("forms_of", &forms_of, "facts"_a, "parties"_a, "stages"_a, "elements"_a, "ops"_a, "kinds"_a,
         "attributes"_a, "tensors"_a, "stored"_a, "unpacked"_a, "first"_a, "args"_a, "party"_a,
         "at"_a, "begins"_a, "nodes"_a);
+  m.def("fused_code", &fused_code, "facts"_a, "parties"_a, "stages"_a, "elements"_a, "ops"_a,
+        "tensors"_a, "attributes"_a, "numbers"_a, "keys"_a, "stored"_a, "unpacked"_a, "first"_a,
+        "args"_a, "opcodes"_a, "types"_a, "attributed"_a, "repeats"_a, "party"_a, "at"_a,
+        "begins"_a, "nodes"_a);
   m.def("reached", &reached, "start"_a, "closed"_a, "first"_a, "args"_a);
   nb::class_<veil::Dependencies>(m, "Dependencies")
       .def("__init__", &make_dependencies, "source"_a, "size"_a, "first"_a, "args"_a,

@@ -41,7 +41,8 @@ from veilgraph.passes.plan.assign_buffers import Location, Memory
 from veilgraph.passes.plan.cut_messages import ROUND as OF_ROUND
 from veilgraph.passes.plan.cut_messages import Piece
 from veilgraph.passes.plan.fuse_local import Action, LocalSteps, base_of
-from veilgraph.passes.plan.fused_templates import FusedPrograms, keys_of
+from veilgraph.passes.plan.fused_code import keys_of
+from veilgraph.passes.plan.fused_templates import FusedPrograms
 
 Strides = tuple[int, ...]
 Named = dict[tuple[int, str], Tensor]  # by entry and name; weights and states are entry 0's

@@ -19,17 +19,14 @@ from itertools import count
 
 import numpy as np
 
-from veilgraph.ir.party import ops
 from veilgraph.ir.party.columns import Columns, Flags, Int32s, Int64s
-from veilgraph.ir.party.program import Program
 from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION
 from veilgraph.passes import _native as native
 from veilgraph.passes.facts import facts_of
 from veilgraph.passes.party.batch_rounds import Position, place_of
 from veilgraph.passes.plan.fuse_local import Action, LocalSteps
-from veilgraph.passes.plan.fused_code import Code, FusedCode
+from veilgraph.passes.plan.fused_code import Code, flags_of, fused_code, keys_of_draws
 
-Keys = dict[frozenset[int], int]  # numbers of a party's keys, by their holders
 _WORDS = INSTRUCTION.itemsize // 8  # of an instruction; the last one is its immediate
 _KEY = 2  # where the key of a draw is, in words of 32 bits
 MOST_KEPT = 1 << 12  # programs of forms: a few kB each
@@ -57,10 +54,10 @@ class Template:
         numbers = {node: number for number, node in enumerate(nodes)}
         return Template(
             code.params,
-            np.array([numbers[stream.node] for stream in code.streams], np.int64),
-            np.array([stream.message for stream in code.streams], np.uint8),
-            np.array([row for row, _ in code.draws], np.int64),
-            np.array([numbers[node] for _, node in code.draws], np.int64),
+            np.array([numbers[node] for node in code.streams.tolist()], np.int64),
+            code.messages,
+            code.draws,
+            np.array([numbers[node] for node in code.drawn.tolist()], np.int64),
         )
 
 
@@ -81,35 +78,42 @@ class FusedPrograms:
     messages: Flags
 
 
-def keys_of(program: Program, party: int) -> Keys:
-    """The keys that a party holds, numbered."""
-    holders = {draw.holders for draw in program.draws if party in draw.holders}
-    return {each: number for number, each in enumerate(sorted(holders, key=sorted))}
-
-
 def fused_programs(steps: LocalSteps) -> list[FusedPrograms]:
     """Those of each party: each form that is new to the process is compiled at its first action."""
     actions = fused_actions(steps)
     form, first, numbered, said = forms(steps, actions)
-    columns, program = steps.schedule.columns, steps.schedule.program
-    keys = _keys_of_draws(columns, program)
-    templates: list[Template] = []
+    columns = steps.schedule.columns
+    keys = keys_of_draws(columns, steps.schedule.program)
+    templates = _templates(steps, keys, actions, form, (first, numbered), said)
     found, at = [], 0
-    for party, own in enumerate(actions):
-        code = FusedCode(steps, party, keys_of(program, party))
-        for number, (action, position) in enumerate(own, at):
-            if form[number] == len(templates):
-                template = _kept().get(said[len(templates)])
-                if template is None:
-                    nodes = numbered[first[number] : first[number + 1]].tolist()
-                    template = Template.of(code.compile(action, position), nodes)
-                    _keep(said[len(templates)], template)
-                templates.append(template)
+    for own in actions:
         rows = slice(at, at + len(own))
         chosen = [templates[number] for number in form[rows].tolist()]
         found.append(_programs(columns, own, chosen, first[rows], numbered, keys))
         at += len(own)
     return found
+
+
+def _templates(
+    steps: LocalSteps,
+    keys: Int32s,
+    actions: Sequence[Sequence[tuple[Action, Position]]],
+    form: Int32s,
+    nodes: tuple[Int64s, Int32s],
+    said: Sequence[bytes],
+) -> list[Template]:
+    """That of each form; `nodes` are those of all actions in the forms' orders, as lists."""
+    every = [(party, *each) for party, own in enumerate(actions) for each in own]
+    found = [_kept().get(each) for each in said]
+    met = np.unique(form, return_index=True)[1].tolist()
+    new = [number for number, template in enumerate(found) if template is None]
+    codes = fused_code(steps, keys, [every[met[number]] for number in new]) if new else []
+    first, numbered = nodes
+    for number, code in zip(new, codes, strict=True):
+        own = numbered[first[met[number]] : first[met[number] + 1]].tolist()
+        found[number] = made = Template.of(code, own)
+        _keep(said[number], made)
+    return [template for template in found if template is not None]
 
 
 @lru_cache(1)
@@ -152,8 +156,8 @@ def forms(
         _numbers((type.kind, type.bits) for _, type in columns.tensors)[columns.tensor],
         _numbers(columns.pairs)[columns.attributes],
         _numbers(columns.tensors)[columns.tensor],
-        _flags(steps.stored, len(columns)),
-        _flags(steps.unpacked, len(columns)),
+        flags_of(steps.stored, len(columns)),
+        flags_of(steps.unpacked, len(columns)),
         columns.first,
         columns.args,
         np.repeat(np.arange(len(actions), dtype=np.int32), [len(own) for own in actions]),
@@ -171,23 +175,6 @@ def _numbers(values: Iterable[Hashable]) -> Int32s:
 def _number(value: Hashable) -> int:
     """The same for the same value, as long as that is kept; of no other value in this process."""
     return next(_UNUSED)
-
-
-def _keys_of_draws(columns: Columns, program: Program) -> Int32s:
-    """Of each node that draws the number of its key at its party; 0 for all else."""
-    found = np.zeros(len(columns), np.int32)
-    keys = [keys_of(program, party) for party in range(len(program.parties))]
-    rows = columns.rows_of(ops.DRAW)
-    if len(rows):
-        table = np.array([[own.get(d.holders, 0) for own in keys] for d in program.draws], np.int32)
-        found[rows] = table[columns.number[rows], columns.party[rows]]
-    return found
-
-
-def _flags(chosen: frozenset[int], nodes: int) -> Flags:
-    found = np.zeros(nodes, np.uint8)
-    found[list(chosen)] = 1
-    return found
 
 
 def _programs(

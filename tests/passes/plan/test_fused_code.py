@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -11,8 +13,7 @@ from veilgraph.kernels.fused.declaration import INSTRUCTION
 from veilgraph.kernels.fused.instructions import Op
 from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.plan.fuse_local import fuse_local
-from veilgraph.passes.plan.fused_code import Code, FusedCode
-from veilgraph.passes.plan.registers import common_runs, runs
+from veilgraph.passes.plan.fused_code import Code, fused_code, keys_of_draws
 
 W = words(32)
 
@@ -36,8 +37,8 @@ def compiled(p: Program, *values: Value, party: int = 0, action: int = 0) -> Cod
         for found in segment.actions
         if found.fused
     ]
-    keys = {d.holders: k for k, d in enumerate(p.draws)}
-    return FusedCode(steps, party, keys).compile(*fused[action])
+    (code,) = fused_code(steps, keys_of_draws(steps.schedule.columns, p), [(party, *fused[action])])
+    return code
 
 
 def instructions(code: Code) -> list[np.void]:
@@ -56,7 +57,7 @@ def test_a_chain() -> None:
     x, r = source(p), p.draw((0,), (6,), W)
     code = compiled(p, (x - r) * 5 + 7)
     assert ops(code) == [Op.LOAD, Op.DRAW, Op.SUB, Op.MUL_CONST, Op.ADD_CONST, Op.STORE]
-    assert code.elements == code.params[0] == 6
+    assert code.params[0] == 6
     assert len(code.streams) == 2
 
 
@@ -174,12 +175,36 @@ def test_a_message_is_packed_by_the_program_that_makes_it() -> None:
     p.output(sent.only(1) * 3, 1, "y", 0)
     code = compiled(p)
     assert ops(code) == [Op.LOAD, Op.ADD_CONST, Op.STORE]
-    assert [stream.message for stream in code.streams] == [False, True]
+    assert code.messages.tolist() == [0, 1]
+
+
+def runs(first: Sequence[int], second: Sequence[int]) -> list[tuple[int, ...]]:
+    """The instructions of a gate over planes of a value: where they begin in it, and how they go on
+    from plane to plane; then how many planes there are.
+    """
+    p = program()
+    bits = source(p).bits(0, 16)
+    a, b = (stack([bits.plane(i, 1, 1) for i in order]) for order in (first, second))
+    code = compiled(p, (a & b).to_words(32))
+    gates = [row for row in instructions(code) if row["op"] == Op.AND_BITS]
+    fields = ("a", "a_step", "b", "b_step", "count")
+    return [tuple(int(row[name]) for name in fields) for row in gates]
 
 
 def test_runs_of_registers() -> None:
-    assert list(runs([4, 5, 6, 9, 11, 13, 2])) == [(0, 1, 3), (3, 2, 3), (6, 1, 1)]
-    assert list(runs([])) == []
-    assert list(runs([7])) == [(0, 1, 1)]
-    assert list(common_runs([[0, 1, 2], [5, 7, 9]])) == [(0, (1, 2), 3)]
-    assert list(common_runs([[0, 1, 2], [5, 7, 8]])) == [(0, (1, 2), 2), (2, (1, 1), 1)]
+    order = [4, 5, 6, 9, 11, 13, 2]
+    assert runs(order, order) == [(4, 1, 4, 1, 3), (9, 2, 9, 2, 3), (2, 1, 2, 1, 1)]
+    assert runs([7], [7]) == [(7, 1, 7, 1, 1)]
+    assert runs([0, 1, 2], [5, 7, 9]) == [(0, 1, 5, 2, 3)]
+    assert runs([0, 1, 2], [5, 7, 8]) == [(0, 1, 5, 2, 2), (2, 1, 8, 1, 1)]
+
+
+def test_a_program_of_too_many_registers_is_refused() -> None:
+    p = program()
+    x = source(p)
+    sums = [x + number for number in range(1025)]
+    total = sums[-1]
+    for each in sums[:-1]:
+        total = total * each
+    with pytest.raises(ValueError, match="more than 1024 registers"):
+        compiled(p, total)

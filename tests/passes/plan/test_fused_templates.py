@@ -14,24 +14,21 @@ from veilgraph.ir.types import words
 from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.plan import fused_templates
 from veilgraph.passes.plan.fuse_local import LocalSteps, fuse_local
-from veilgraph.passes.plan.fused_code import FusedCode, Stream
-from veilgraph.passes.plan.fused_templates import (
-    forms,
-    fused_actions,
-    fused_programs,
-    keys_of,
-)
+from veilgraph.passes.plan.fused_code import fused_code, keys_of_draws
+from veilgraph.passes.plan.fused_templates import forms, fused_actions, fused_programs
 
-Code = tuple[int, list[Stream], list[int]]  # elements, streams, parameters
+Code = tuple[list[tuple[int, int]], list[int]]  # streams and whether messages, parameters
 
 
 def alone(steps: LocalSteps) -> list[Code]:
     """Each fused action's program, compiled by itself."""
-    found = []
+    columns, program = steps.schedule.columns, steps.schedule.program
+    keys, found = keys_of_draws(columns, program), []
     for party, own in enumerate(fused_actions(steps)):
-        code = FusedCode(steps, party, keys_of(steps.schedule.program, party))
-        for made in (code.compile(*each) for each in own):
-            found.append((made.elements, made.streams, made.params.tolist()))
+        for each in own:
+            (made,) = fused_code(steps, keys, [(party, *each)])
+            streams = zip(made.streams.tolist(), made.messages.tolist(), strict=True)
+            found.append(([*streams], made.params.tolist()))
     return found
 
 
@@ -42,9 +39,9 @@ def shared(steps: LocalSteps) -> list[Code]:
         stream = param = 0
         for streams, params in programs.counts:
             rows = slice(stream, stream + streams)
-            pairs = zip(programs.streams[rows].tolist(), programs.messages[rows], strict=True)
+            own = programs.streams[rows].tolist(), programs.messages[rows].tolist()
             values = programs.params[param : param + params].tolist()
-            found.append((values[0], [Stream(n, bool(m)) for n, m in pairs], values))
+            found.append(([*zip(*own, strict=True)], values))
             stream, param = stream + streams, param + params
     return found
 
@@ -96,7 +93,7 @@ def test_another_program_has_no_template_of_its_own(monkeypatch: pytest.MonkeyPa
     def compiles(*_: object) -> None:
         raise AssertionError("what was compiled before is compiled again")
 
-    monkeypatch.setattr(FusedCode, "compile", compiles)
+    monkeypatch.setattr(fused_templates, "fused_code", compiles)
     fused_programs(fuse_local(batch_rounds(chains(6, 7, 9))))
 
 

@@ -192,6 +192,80 @@ class Dependencies:
         too where that would take long to find out.
         """
 
+class Sums:
+    """The values of a program as sums: passes/party/sums.py.
+
+    Args:
+        is_same: of each node whether it is its operand, passed on or reduced to fewer bits.
+        same, same_here: the first nodes behind those, through messages or not.
+        signs: by operation: how often two operands are added, and XORed, and whether it scales.
+        types: by tensor: a number for its type, one for its kind, whether words, or planes; bits.
+        values: by attributes: of constants, as signed words.
+        most: looks at nodes for a sum; what is deeper is a term as it is.
+
+    Raises:
+        ValueError: columns that are not those of a program.
+        IndexError: of the methods: there is no such node.
+    """
+
+    def __init__(
+        self,
+        facts: Facts,
+        ops: Flags,
+        tensors: Int32s,
+        attributes: Int32s,
+        numbers: Int64s,
+        elements: Int64s,
+        is_same: Flags,
+        same: Int32s,
+        same_here: Int32s,
+        first: Int64s,
+        args: Int32s,
+        signs: Int64s,
+        types: Int64s,
+        values: Int64s,
+        most: int,
+    ) -> None: ...
+    def of(self, start: int, behind_messages: bool) -> tuple[dict[int, int], bool]:
+        """Terms and how often each is added, modulo 2^64, and whether by XOR. A draw goes by minus
+        its number, minus one; all else by its node.
+        """
+
+    def scaled(self, row: int) -> tuple[int, int] | None:
+        """What a node is a public multiple of, and how often."""
+
+class Witnesses:
+    """What hides values from a coalition: passes/party/verify_masking.py.
+
+    Args:
+        is_hidden: of each draw whether the coalition does not know it.
+        bits: of each draw its number among the sources of `depends`.
+        makers: of each draw a node that makes it; -1 where none does.
+        phases: of each node.
+        selected: of each node the first one behind sections.
+
+    Raises:
+        ValueError: columns that are not those of the program of the sums.
+    """
+
+    def __init__(
+        self,
+        sums: Sums,
+        depends: Dependencies,
+        is_hidden: Flags,
+        bits: Int32s,
+        makers: Int32s,
+        phases: Int32s,
+        selected: Int32s,
+    ) -> None: ...
+    def of(self, value: int, phase: int) -> tuple[int, ...]:
+        """The hidden draws that a value has an odd number of times, whole, and in no other term of
+        its sum.
+
+        Raises:
+            IndexError: there is no such node.
+        """
+
 class Paths:
     """The longest path of a graph whose ops have options: passes/secret/protocols/problem.py.
 

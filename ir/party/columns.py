@@ -162,10 +162,23 @@ class Columns:
         each = [type.message_bytes(prod(shape)) for shape, type in self.tensors]
         return [each[tensor] for tensor in self.tensor.tolist()]
 
+    def integers(self, *names: str) -> Int64s:
+        """A row of each element of `pairs`: attributes of these names as signed words of 64 bits, 0
+        for what is no number.
+        """
+        rows = [[_word(dict(pairs).get(name)) for name in names] for pairs in self.pairs]
+        return np.array(rows, np.int64).reshape(-1, len(names))
+
     @cached_property
     def elements(self) -> Int64s:
         """Of each node."""
         return np.array([prod(shape) for shape, _ in self.tensors], np.int64)[self.tensor]
+
+
+def _word(value: object) -> int:
+    """A number modulo 2^64, as a signed word; 0 for anything else."""
+    found = value % (1 << 64) if isinstance(value, int) else 0
+    return found - (1 << 64) if found >> 63 else found
 
 
 def counted(pairs: Pairs, number: int) -> Pairs:

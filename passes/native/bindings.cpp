@@ -9,11 +9,12 @@
 
 #include "ir/party/native/arrays.h"
 #include "passes/native/alignment.h"
-#include "passes/native/dependencies.h"
+#include "passes/native/checks.h"
 #include "passes/native/facts.h"
 #include "passes/native/forms.h"
 #include "passes/native/fused/code.h"
 #include "passes/native/fusion.h"
+#include "passes/native/masking/bindings.h"
 #include "passes/native/paths.h"
 #include "passes/native/rounds.h"
 
@@ -22,40 +23,17 @@ using namespace nb::literals;
 
 namespace {
 
+using veil::are_lists;
+using veil::are_numbered;
 using veil::array;
 using veil::Column;
+using veil::has_operands;
+using veil::of_one_length;
 using veil::span;
-
-using Table = nb::ndarray<const int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using veil::structs;
+using veil::Table;
 
 constexpr int64_t kMostParties = 64;
-
-void of_one_length(size_t nodes, std::initializer_list<size_t> sizes) {
-  for (const size_t size : sizes) {
-    if (size != nodes) throw nb::value_error("columns are of other lengths");
-  }
-}
-
-// Passes look at the first operand of these without a question.
-void has_operands(const Column<uint32_t>& facts, const veil::Operands& operands) {
-  for (size_t i = 0; i < facts.size(); ++i) {
-    const uint32_t is = facts.data()[i];
-    const size_t least = is & veil::kLookup ? 2 : (is & (veil::kView | veil::kSend)) != 0;
-    if (operands.of(i).size() < least) throw nb::value_error("a node lacks an operand");
-  }
-}
-
-// That list i is rows[first[i] : first[i + 1]], of rows of a program.
-void are_lists(const Column<int64_t>& first, const Column<int32_t>& rows, size_t nodes) {
-  const auto begins = span(first);
-  bool sound =
-      !begins.empty() && begins.front() == 0 && begins.back() == static_cast<int64_t>(rows.size());
-  for (size_t i = 1; i < begins.size(); ++i) sound = sound && begins[i - 1] <= begins[i];
-  for (const int32_t row : span(rows)) {
-    sound = sound && row >= 0 && static_cast<size_t>(row) < nodes;
-  }
-  if (!sound) throw nb::value_error("lists are of no rows");
-}
 
 nb::object live(const Column<uint32_t>& facts, const Column<int64_t>& first,
                 const Column<int32_t>& args) {
@@ -152,23 +130,6 @@ nb::tuple forms_of(const Column<uint32_t>& facts, const Column<int32_t>& parties
                         array(std::move(found.numbered.rows)), said);
 }
 
-// Rows of numbers as structs of as many.
-template <typename T>
-std::span<const T> structs(const Table& table) {
-  static_assert(sizeof(T) % sizeof(int64_t) == 0);
-  if (table.shape(1) * sizeof(int64_t) != sizeof(T)) throw nb::value_error("rows are of others");
-  return {reinterpret_cast<const T*>(table.data()), table.shape(0)};
-}
-
-template <typename T>
-void are_numbered(const Column<T>& numbers, size_t count) {
-  for (const T number : span(numbers)) {
-    if (number < 0 || static_cast<size_t>(number) >= count) {
-      throw nb::value_error("a column numbers what is not there");
-    }
-  }
-}
-
 nb::list fused_code(const Column<uint32_t>& facts, const Column<int32_t>& parties,
                     const Column<int32_t>& stages, const Column<int64_t>& elements,
                     const Column<uint8_t>& ops, const Column<int32_t>& tensors,
@@ -217,40 +178,6 @@ nb::list fused_code(const Column<uint32_t>& facts, const Column<int32_t>& partie
                                 array(std::move(each.drawn))));
   }
   return found;
-}
-
-void make_dependencies(veil::Dependencies* self, const Column<int32_t>& source, int32_t size,
-                       const Column<int64_t>& first, const Column<int32_t>& args,
-                       size_t most_words) {
-  for (const int32_t number : span(source)) {
-    if (number < -1 || number >= size) throw nb::value_error("there is no such source");
-  }
-  veil::Dependencies made(span(source), size, {first, args, source.size()}, most_words);
-  if (!made.is_whole()) throw std::length_error("sets of sources take more words than are given");
-  new (self) veil::Dependencies(std::move(made));
-}
-
-int32_t known(const veil::Dependencies& all, int64_t node) {
-  if (node < 0 || static_cast<size_t>(node) >= all.nodes()) throw nb::index_error("no such node");
-  return static_cast<int32_t>(node);
-}
-
-bool has(const veil::Dependencies& all, int64_t node, int32_t source) {
-  return source >= 0 && source < all.size() && all.has(known(all, node), source);
-}
-
-bool have_order(const veil::Dependencies& all, const Column<int32_t>& nodes,
-                const Column<int64_t>& first, const Column<int32_t>& witnesses) {
-  for (const int32_t node : span(nodes)) known(all, node);
-  of_one_length(nodes.size(), {first.size() - 1});
-  are_lists(first, witnesses, static_cast<size_t>(all.size()));
-  return all.have_order(span(nodes), span(first), span(witnesses));
-}
-
-nb::object reached(const Column<uint8_t>& start, const Column<uint8_t>& closed,
-                   const Column<int64_t>& first, const Column<int32_t>& args) {
-  of_one_length(start.size(), {closed.size()});
-  return array(veil::reached(span(start), span(closed), {first, args, start.size()}));
 }
 
 void make_paths(veil::Paths* self, const Column<int64_t>& first, const Column<int32_t>& before,
@@ -333,16 +260,7 @@ NB_MODULE(_native, m) {
         "tensors"_a, "attributes"_a, "numbers"_a, "keys"_a, "stored"_a, "unpacked"_a, "first"_a,
         "args"_a, "opcodes"_a, "types"_a, "attributed"_a, "repeats"_a, "party"_a, "at"_a,
         "begins"_a, "nodes"_a);
-  m.def("reached", &reached, "start"_a, "closed"_a, "first"_a, "args"_a);
-  nb::class_<veil::Dependencies>(m, "Dependencies")
-      .def("__init__", &make_dependencies, "source"_a, "size"_a, "first"_a, "args"_a,
-           "most_words"_a)
-      .def("has", &has, "node"_a, "source"_a)
-      .def("is_empty", [](const veil::Dependencies& all,
-                          int64_t node) { return all.is_empty(known(all, node)); })
-      .def("words", [](const veil::Dependencies& all,
-                       int64_t node) { return array(all.words(known(all, node))); })
-      .def("have_order", &have_order, "nodes"_a, "first"_a, "witnesses"_a);
+  veil::bind_masking(m);
   nb::class_<veil::Paths>(m, "Paths")
       .def("__init__", &make_paths, "first"_a, "before"_a, "parties"_a, "first_option"_a, "waits"_a)
       .def("rounds", &rounds, "choices"_a)

@@ -37,16 +37,14 @@ from veilgraph.ir.party.ops import Holds
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.roles import Collusion
-from veilgraph.ir.types import Kind
 from veilgraph.passes import _native as native
-from veilgraph.passes._native import Dependencies
+from veilgraph.passes._native import Dependencies, Witnesses
 from veilgraph.passes.party.batch_rounds import Schedule
 from veilgraph.passes.party.sums import Sum, Sums
 from veilgraph.passes.party.tree_roots import TreeRoots
 from veilgraph.passes.party.verify_outputs import MaskingError as MaskingError
 from veilgraph.passes.party.verify_outputs import Receivers, verify_outputs, verify_receivers
 from veilgraph.passes.party.verify_states import verify_states
-from veilgraph.passes.party.walks import Walks
 from veilgraph.targets.target import Target
 
 MOST_WORDS = 1 << 28  # of 64 draws each: what sets of those that values depend on take together
@@ -116,25 +114,25 @@ def verify_masking(
     _verify_draws(schedule)
     verify_receivers(schedule, receivers)
     verify_states(schedule)
-    walks = Walks(schedule.columns)
+    sums = Sums(schedule.program)
     for coalition in coalitions:
         _verify_dealt(schedule, frozenset(coalition))
-        verify_view(schedule, coalition, walks)
-    verify_outputs(schedule, walks)
+        verify_view(schedule, coalition, sums)
+    verify_outputs(schedule, sums)
 
 
 def verify_view(
-    schedule: Schedule, coalition: Sequence[int], walks: Walks | None = None
+    schedule: Schedule, coalition: Sequence[int], sums: Sums | None = None
 ) -> frozenset[int]:
     """The messages to a coalition that its outputs determine; all others are uniform together.
 
     Args:
-        walks: of the program's nodes, where they are known.
+        sums: of the program's values, where they are at hand.
 
     Raises:
         MaskingError: one of the others may not be.
     """
-    view = _View(schedule, frozenset(coalition), walks or Walks(schedule.columns))
+    view = _View(schedule, frozenset(coalition), sums or Sums(schedule.program))
     view.verify()
     return view.determined
 
@@ -168,13 +166,12 @@ def _verify_dealt(schedule: Schedule, coalition: frozenset[int]) -> None:
 class _View:
     """What one coalition sees."""
 
-    def __init__(self, schedule: Schedule, coalition: frozenset[int], walks: Walks) -> None:
+    def __init__(self, schedule: Schedule, coalition: frozenset[int], sums: Sums) -> None:
         self.program: Program = schedule.program
-        self.schedule, self.walks = schedule, walks
+        self.schedule, self.sums, self.walks = schedule, sums, sums.walks
         self.coalition = coalition
-        self.sums = Sums(self.program, walks)
         self.hidden = [not (d.holders & coalition) for d in self.program.draws]
-        self.trees = TreeRoots(schedule, walks, self.hidden)
+        self.trees = TreeRoots(schedule, self.walks, self.hidden)
         # Of a draw's number, if it is hidden: bit 0 is that of what others hold.
         self.bit = list(accumulate(self.hidden, initial=1))
         self.depends = self._dependencies()
@@ -278,47 +275,48 @@ class _View:
     def _claims(self) -> list[Claim]:
         whole: list[Claim] = []
         parts: dict[tuple[object, ...], list[int]] = {}
-        sums: dict[tuple[object, ...], tuple[Node, Sum]] = {}
+        sources: dict[tuple[object, ...], Node] = {}
         told: set[int] = set()
-        todo = [
-            (i, self._original(self.program.nodes[i]))
-            for i in reversed(self.received)
-            if i not in self.determined
-        ]
-        met: set[tuple[int, Phase]] = set()
+        todo = [(i, self._original(i)) for i in reversed(self.received) if i not in self.determined]
+        met: set[tuple[int, int]] = set()
+        phases = self.schedule.columns.phase.data
         while todo:
             i, value = todo.pop()
-            phase = self.program.nodes[i].phase
-            if (value.id, phase) in met:  # the same thing to hide, of an earlier message
+            if (value, phases[i]) in met:  # the same thing to hide, of an earlier message
                 continue
-            met.add((value.id, phase))
-            total = self.sums.of(value.id)
-            witnesses = self._witnesses(value, total, phase)
-            source = None if witnesses else self._masked_source(total)
+            met.add((value, phases[i]))
+            witnesses = self._witnesses(value, phases[i])
+            source = None if witnesses else self._masked_source(self.sums.of(value))
             if source is not None:
-                masked = self._without_known(self.sums.of(source.id))
-                parts.setdefault(masked.key(), []).append(i)
-                sums[masked.key()] = source, masked
-            elif not witnesses and value.op.masking.of_each:
-                todo.extend((i, self._original(self.program.nodes[a])) for a in value.args)
-            elif not self.depends.is_empty(value.id) and value.id not in told:
+                masked = self._without_known(self.sums.of(source.id)).key()
+                parts.setdefault(masked, []).append(i)
+                sources[masked] = source
+            elif not witnesses and self.program.nodes[value].op.masking.of_each:
+                todo.extend((i, self._original(a)) for a in self.program.nodes[value].args)
+            elif not self.depends.is_empty(value) and value not in told:
                 # The same value sent to two members of the coalition is one thing to hide.
-                told.add(value.id)
-                whole.append(Claim((i,), value.id, witnesses))
+                told.add(value)
+                whole.append(Claim((i,), value, witnesses))
         for key, messages in parts.items():
-            source, masked = sums[key]
-            witnesses = self._witnesses(source, masked, source.phase)
-            whole.append(Claim(tuple(messages), source.id, witnesses))
+            source = sources[key]
+            whole.append(
+                Claim(tuple(messages), source.id, self._witnesses(source.id, source.phase))
+            )
         return whole
 
-    def _original(self, node: Node) -> Node:
+    def _original(self, node: int) -> int:
         """The node whose value a message is, behind any messages that brought it to the sender.
 
         Of a section of words, or of bits of one, the words: they are hidden as one.
         """
-        nodes, walks = self.program.nodes, self.walks
-        source = nodes[walks.whole[node.id]]
-        return source if source.op.masking.roots else nodes[walks.passed[node.id]]
+        source = self.walks.whole[node]
+        return source if self._has_roots[source] else self.walks.passed[node]
+
+    @cached_property
+    def _has_roots(self) -> memoryview:
+        """Of each node, whether it is words of trees."""
+        has_roots = np.array([bool(op.masking.roots) for op in ops.ALL])
+        return has_roots[self.schedule.columns.op].data
 
     @cached_property
     def received(self) -> dict[int, None]:
@@ -340,44 +338,32 @@ class _View:
             return not self.hidden[-1 - key]
         return self.program.nodes[key].op.masking.holds is Holds.PUBLIC
 
-    def _witnesses(self, value: Node, total: Sum, phase: Phase) -> tuple[int, ...]:
-        """Hidden draws that the sum has an odd number of times, and in none of its other terms.
+    def _witnesses(self, value: int, phase: int) -> tuple[int, ...]:
+        """Hidden draws that its sum has an odd number of times, and in none of its other terms: as
+        wide as the value, and made as often, in setup only once.
 
         Of the words of a point or comparison function, its hidden roots.
         """
-        if value.op.masking.roots:
-            return self.trees.hiding(value, phase)
-        found = []
-        for key, times in total.terms.items():
-            draw = self.sums.drawn(key)
-            if draw is None or times % 2 == 0 or not self.hidden[draw]:
-                continue
-            others = (t for t in total.terms if t != key)
-            if self._covers(draw, key, value, phase) and not any(
-                self._has(t, draw) for t in others
-            ):
-                found.append(draw)
-        return tuple(found)
-
-    def _has(self, term: int, draw: int) -> bool:
-        if term < 0:
-            return term == -1 - draw
-        return self.depends.has(term, self.bit[draw])
-
-    def _covers(self, draw: int, key: int, value: Node, phase: Phase) -> bool:
-        """Whether the draw is as wide as the value, and made as often: in setup, only once."""
-        node = self._draw_nodes[draw]
-        if node.phase == Phase.SETUP < phase:
-            return False
-        wide = node.type.bits >= value.type.bits
-        if value.type.kind is Kind.PLANES:
-            wide = node.type.bits == value.type.bits
-        elements = node.elements if key < 0 else self.program.nodes[key].elements
-        return node.type.kind is value.type.kind and wide and elements == value.elements
+        if self._has_roots[value]:
+            return self.trees.hiding(self.program.nodes[value], Phase(phase))
+        return self._hiding.of(value, phase)
 
     @cached_property
-    def _draw_nodes(self) -> dict[int, Node]:
-        return {n["number"]: n for n in self.schedule.nodes_of(ops.DRAW)}
+    def _hiding(self) -> Witnesses:
+        columns = self.schedule.columns
+        draws = columns.rows_of(ops.DRAW)
+        draws = draws[self.schedule.is_live[draws] != 0]
+        makers = np.full(len(self.hidden), -1, np.int32)
+        makers[columns.number[draws]] = draws
+        return Witnesses(
+            self.sums.native,
+            self.depends,
+            np.array(self.hidden, np.uint8),
+            np.array(self.bit[: len(self.hidden)], np.int32),
+            makers,
+            columns.phase,
+            np.asarray(self.walks.selected),
+        )
 
     def _masked_source(self, total: Sum) -> Node | None:
         """The value whose bits the sum is, once what the coalition knows is taken away."""
@@ -385,5 +371,4 @@ class _View:
         if len(terms) != 1 or terms[0] < 0:
             return None
         node = self.program.nodes[self.walks.masked[terms[0]]]
-        masked = self._without_known(self.sums.of(node.id))
-        return node if self._witnesses(node, masked, node.phase) else None
+        return node if self._witnesses(node.id, node.phase) else None

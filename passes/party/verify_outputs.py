@@ -23,7 +23,6 @@ from veilgraph.ir.party.ops import DECLARED
 from veilgraph.ir.party.program import Program
 from veilgraph.passes.party.batch_rounds import Schedule
 from veilgraph.passes.party.sums import MOST_MASKED_TERMS, Moved, Path, Sums
-from veilgraph.passes.party.walks import Walks
 
 MOST_BITS = 256  # terms of an output that are bits of something; with more it is not looked into
 MOST_BITS_OF_BITS = 64  # operations one behind another that a term is made of
@@ -73,14 +72,13 @@ def verify_receivers(schedule: Schedule, receivers: Receivers) -> None:
         told.add((name, node.party, node.entry))
 
 
-def verify_outputs(schedule: Schedule, walks: Walks) -> None:
+def verify_outputs(schedule: Schedule, sums: Sums) -> None:
     """That what is declared ends in an output, and that no output is a mask.
 
     Raises:
         MaskingError: naming the message, or the output.
     """
     program = schedule.program
-    sums = Sums(program, walks)
     ended: set[int] = set()
     for node in schedule.nodes_of(ops.OUTPUT):
         ended |= sums.of(node.args[0], behind_messages=False).terms.keys()

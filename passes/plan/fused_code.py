@@ -109,7 +109,7 @@ def fused_code(
         columns.args,
         _OPCODES,
         _table([_type(type) for _, type in columns.tensors], 5),
-        _table([_attributed(dict(pairs)) for pairs in columns.pairs], len(_ATTRIBUTES)),
+        columns.integers(*_ATTRIBUTES),
         _repeats(columns, nodes),
         np.array([party for party, _, _ in actions], np.int32),
         np.array([place_of(position) for _, _, position in actions], np.int64),
@@ -133,18 +133,6 @@ def _table(rows: Sequence[Sequence[int]], width: int) -> Int64s:
 def _type(type: Type) -> tuple[int, ...]:
     is_planes = type.kind is Kind.PLANES
     return is_planes, type.bits, type.stored.bits, type.word_bits, type.per_element
-
-
-def _attributed(values: dict[str, object]) -> list[int]:
-    """Those that instructions have, as signed words; 0 for what is no number."""
-    found = (values.get(name) for name in _ATTRIBUTES)
-    return [_signed(value) if isinstance(value, int) else 0 for value in found]
-
-
-def _signed(value: int) -> int:
-    """value modulo 2^64 as a signed 64-bit integer."""
-    value %= 1 << 64
-    return value - (1 << 64) if value >> 63 else value
 
 
 def _repeats(columns: Columns, nodes: Int32s) -> Int64s:

@@ -49,9 +49,17 @@ def masks(program: Program) -> set[int]:
     sums, found = Sums(program), set()
     for node in program.nodes:
         if node.op is ops.SEND:
-            drawn = {sums.drawn(term) for term in sums.of(node.args[0]).terms} - {None}
-            found |= {d for d in drawn if node.party not in program.draws[d].holders}
+            own = {drawn(sums, term) for term in sums.of(node.args[0]).terms} - {None}
+            found |= {d for d in own if node.party not in program.draws[d].holders}
     return found
+
+
+def drawn(sums: Sums, term: int) -> int | None:
+    """The number of the draw that a term is, or has elements of; None for any other."""
+    if term < 0:
+        return -1 - term
+    node = sums.program.nodes[sums.walks.selected[term]]
+    return int(node["number"]) if node.op is ops.DRAW else None
 
 
 def alike(program: Program) -> Iterator[tuple[Node, Node]]:

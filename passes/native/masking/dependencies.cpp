@@ -1,4 +1,4 @@
-#include "passes/native/dependencies.h"
+#include "passes/native/masking/dependencies.h"
 
 #include <algorithm>
 #include <bit>

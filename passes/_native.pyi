@@ -89,6 +89,14 @@ def fuse_local(
         ValueError: columns that are not those of a program.
     """
 
+def allocate(first: Int64s, last: Int64s, bytes: Int64s) -> tuple[Int64s, int]:
+    """Offsets of blocks in one arena, which are given by their first time and there until their
+    last, and the arena's bytes. The smallest free range that fits is taken.
+
+    Raises:
+        ValueError: blocks out of order, or larger than any arena.
+    """
+
 def forms_of(
     facts: Facts,
     parties: Int32s,

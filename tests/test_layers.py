@@ -24,7 +24,8 @@ AUDITED = (
 VERIFIER = {
     *("align_messages", "assign_buffers", "batch_rounds", "collection", "cut_messages"),
     *("emit_party", "facts"),
-    *("fuse_local", "fused_code", "fused_templates", "independent_rows", "lower", "products"),
+    *("fuse_local", "fused_code", "fused_templates", "independent_rows", "lifetimes", "lower"),
+    *("products", "step_tables"),
     *("sums", "tree_roots", "walks"),
     *("verify_masking", "verify_outputs", "verify_states", "version"),
 }

@@ -103,9 +103,14 @@ class Columns:
         wanted[[NUMBERS[op] for op in kinds]] = True
         return np.flatnonzero(wanted[self.op])
 
-    def behind_views(self, rows: Int64s) -> tuple[Int64s, Int64s]:
+    def behind_views(self, rows: Int64s | Int32s) -> tuple[Int64s, Int64s]:
         """The nodes in whose memory nodes lie, and at which of its words."""
-        starts = np.array([dict(pairs).get("start", 0) for pairs in self.pairs], np.int64)
+        base, at = self._behind_views
+        return base[rows], at[rows]
+
+    @cached_property
+    def _behind_views(self) -> tuple[Int64s, Int64s]:
+        starts = self.integers("start").reshape(-1)
         per_element = np.array([type.per_element for _, type in self.tensors], np.int64)
         views = np.flatnonzero(_VIEWS[self.op])
         base, at = np.arange(len(self), dtype=np.int64), np.zeros(len(self), np.int64)
@@ -115,7 +120,7 @@ class Columns:
         # Twice as far each time: a stranger's chain of views may be as long as the program.
         while not np.array_equal(further := base[base], base):
             base, at = further, at + at[base]
-        return base[rows], at[rows]
+        return base, at
 
     @cached_property
     def party(self) -> Int32s:
@@ -151,16 +156,16 @@ class Columns:
         return np.array(each, np.int64)[self.tensor]
 
     @cached_property
-    def stored_bytes(self) -> list[int]:
+    def stored_bytes(self) -> Int64s:
         """Of each node in memory."""
         each = [type.stored_bytes(prod(shape)) for shape, type in self.tensors]
-        return [each[tensor] for tensor in self.tensor.tolist()]
+        return np.array(each, np.int64)[self.tensor]
 
     @cached_property
-    def message_bytes(self) -> list[int]:
+    def message_bytes(self) -> Int64s:
         """Of each node on the wire."""
         each = [type.message_bytes(prod(shape)) for shape, type in self.tensors]
-        return [each[tensor] for tensor in self.tensor.tolist()]
+        return np.array(each, np.int64)[self.tensor]
 
     def integers(self, *names: str) -> Int64s:
         """A row of each element of `pairs`: attributes of these names as signed words of 64 bits, 0

@@ -79,11 +79,6 @@ def base_of(nodes: Sequence[Node], number: int) -> Node:
     return found
 
 
-def of_one_length(a: Node, b: Node) -> bool:
-    """Whether two nodes have as many elements."""
-    return a.shape == b.shape or prod(a.shape) == prod(b.shape)
-
-
 def broadcast_pattern(source: Shape, target: Shape) -> tuple[int, int] | None:
     """(inner, period) with element i of `target` at (i // inner) % period of `source`.
 

@@ -9,6 +9,7 @@
 
 #include "ir/party/native/arrays.h"
 #include "passes/native/alignment.h"
+#include "passes/native/arena.h"
 #include "passes/native/checks.h"
 #include "passes/native/facts.h"
 #include "passes/native/forms.h"
@@ -34,6 +35,7 @@ using veil::structs;
 using veil::Table;
 
 constexpr int64_t kMostParties = 64;
+constexpr int64_t kMostBytes = int64_t{1} << 62;
 
 nb::object live(const Column<uint32_t>& facts, const Column<int64_t>& first,
                 const Column<int32_t>& args) {
@@ -101,6 +103,19 @@ nb::tuple fuse_local(const Column<uint32_t>& facts, const Column<int32_t>& parti
                         array(std::move(found.nodes.rows)), array(std::move(found.reads.first)),
                         array(std::move(found.reads.rows)), array(std::move(found.stored)),
                         array(std::move(found.as_words)));
+}
+
+nb::tuple allocate(const Column<int64_t>& first, const Column<int64_t>& last,
+                   const Column<int64_t>& bytes) {
+  of_one_length(first.size(), {last.size(), bytes.size()});
+  int64_t left = kMostBytes;  // of all blocks together
+  for (size_t i = 0; i < first.size(); ++i) {
+    const bool in_order = i == 0 || first(i - 1) <= first(i);
+    if (!in_order || bytes(i) < 0 || bytes(i) > left) throw nb::value_error("no arena is so large");
+    left -= bytes(i);
+  }
+  veil::Allocated found = veil::allocate(span(first), span(last), span(bytes));
+  return nb::make_tuple(array(std::move(found.offsets)), found.bytes);
 }
 
 nb::tuple forms_of(const Column<uint32_t>& facts, const Column<int32_t>& parties,
@@ -253,6 +268,7 @@ NB_MODULE(_native, m) {
         "first"_a, "args"_a);
   m.def("fuse_local", &fuse_local, "facts"_a, "parties"_a, "stages"_a, "elements"_a, "live"_a,
         "at"_a, "first"_a, "args"_a);
+  m.def("allocate", &allocate, "first"_a, "last"_a, "bytes"_a);
   m.def("forms_of", &forms_of, "facts"_a, "parties"_a, "stages"_a, "elements"_a, "ops"_a, "kinds"_a,
         "attributes"_a, "tensors"_a, "stored"_a, "unpacked"_a, "first"_a, "args"_a, "party"_a,
         "at"_a, "begins"_a, "nodes"_a);

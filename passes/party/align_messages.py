@@ -66,7 +66,7 @@ def align_messages(
         columns.layer,
         columns.kind,
         columns.party,
-        np.array(columns.message_bytes, np.int64),
+        columns.message_bytes,
         pace.bytes,
         work,
         np.where(work > pace.bytes // SEVERAL, MESSAGES, np.sign(work)).astype(np.uint8),

@@ -32,7 +32,8 @@ from veilgraph.passes.party.align_messages import align_messages
 
 Position = tuple[int, int]  # a stage (`Node.stage`), and the number of its rounds that are over
 FREE = Pace()
-_LEVEL = (1 << 32) - 1  # of a position in one number: what comes behind its stage
+LEVEL_BITS = 32  # of a position in one number: what comes behind its stage
+_LEVEL = (1 << LEVEL_BITS) - 1
 
 
 @dataclass(frozen=True)
@@ -99,12 +100,12 @@ class Schedule:
 
 
 def position(place: int) -> Position:
-    return place >> 32, place & _LEVEL
+    return place >> LEVEL_BITS, place & _LEVEL
 
 
 def place_of(position: Position) -> int:
     stage, level = position
-    return (stage << 32) + level
+    return (stage << LEVEL_BITS) + level
 
 
 def batch_rounds(program: Program, pace: Pace = FREE) -> Schedule:

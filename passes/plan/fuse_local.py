@@ -12,17 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.columns import NUMBERS, Columns, Flags, Int32s, Int64s
-from veilgraph.ir.party.node import Node, of_one_length
+from veilgraph.ir.party.node import Node
 from veilgraph.ir.party.node import base_of as base_among
 from veilgraph.ir.party.ops import Runs
 from veilgraph.ir.party.program import Program
-from veilgraph.ir.plan.tables import BufferKind, Phase
+from veilgraph.ir.plan.tables import BufferKind
 from veilgraph.passes import _native as native
 from veilgraph.passes.facts import facts_of
 from veilgraph.passes.party.batch_rounds import Position, Schedule, position
@@ -49,27 +52,85 @@ class Segment:
     actions: tuple[Action, ...]
 
 
+class Lists(NamedTuple):
+    """Lists of nodes, one behind another: list i is rows[first[i] : first[i + 1]]."""
+
+    first: Int64s
+    rows: Int32s
+
+    def take(self, chosen: Int64s) -> Lists:
+        """Some of them, in this order."""
+        counts = np.diff(self.first)[chosen]
+        first = np.concatenate([[0], np.cumsum(counts)])
+        at = np.repeat(self.first[chosen] - first[:-1], counts) + np.arange(first[-1])
+        return Lists(first, self.rows[at])
+
+    def tuples(self) -> list[tuple[int, ...]]:
+        every, ends = self.rows.tolist(), self.first.tolist()
+        return [tuple(every[a:b]) for a, b in pairwise(ends)]
+
+
+@dataclass(frozen=True)
+class Actions:
+    """Actions as columns, by party and position, those of a segment in order.
+
+    Attributes:
+        party: who runs each.
+        place: where, as `Schedule.places`.
+        fused, nodes, reads: as `Action` has them.
+    """
+
+    party: Int32s
+    place: Int64s
+    fused: Flags
+    nodes: Lists
+    reads: Lists
+
+    def take(self, chosen: Int64s) -> Actions:
+        """Some of them, in this order."""
+        nodes, reads = self.nodes.take(chosen), self.reads.take(chosen)
+        return Actions(self.party[chosen], self.place[chosen], self.fused[chosen], nodes, reads)
+
+    @cached_property
+    def leads(self) -> Int32s:
+        """The first node of each."""
+        return self.nodes.rows[self.nodes.first[:-1]]
+
+    def __len__(self) -> int:
+        return len(self.party)
+
+
 @dataclass(frozen=True)
 class LocalSteps:
-    """Every party's segments in order.
+    """What every party does between rounds.
 
-    `stored` are the nodes whose values must be in memory; `unpacked` those of them that are
+    `is_stored` marks the nodes whose values must be in memory; `is_unpacked` those of them that are
     received, and that something needs as words.
     """
 
     schedule: Schedule
-    segments: tuple[tuple[Segment, ...], ...]
-    stored: frozenset[int]
-    unpacked: frozenset[int]
+    actions: Actions
+    is_stored: Flags
+    is_unpacked: Flags
+
+    @cached_property
+    def of_parties(self) -> tuple[Actions, ...]:
+        """The actions of each party."""
+        parties = range(len(self.schedule.program.parties))
+        return tuple(self.actions.take(np.flatnonzero(self.actions.party == i)) for i in parties)
+
+    @property
+    def segments(self) -> tuple[tuple[Segment, ...], ...]:
+        """Every party's segments in order, for people to look at."""
+        return tuple(tuple(_segments(own)) for own in self.of_parties)
 
 
-def through_reshapes(program: Program, node: int) -> Node:
-    """The node whose elements, in the same order, `node` has."""
-    nodes, reshape = program.nodes, ops.RESHAPE
-    found = nodes[node]
-    while found.op is reshape:
-        found = nodes[found.args[0]]
-    return found
+def _segments(own: Actions) -> Iterator[Segment]:
+    found: dict[Position, list[Action]] = {}
+    columns = own.place.tolist(), own.nodes.tuples(), own.fused.tolist(), own.reads.tuples()
+    for place, nodes, fused, reads in zip(*columns, strict=True):
+        found.setdefault(position(place), []).append(Action(nodes, bool(fused), reads))
+    return (Segment(place, tuple(actions)) for place, actions in found.items())
 
 
 def base_of(program: Program, node: int) -> Node:
@@ -77,23 +138,9 @@ def base_of(program: Program, node: int) -> Node:
     return base_among(program.nodes, node)
 
 
-def is_inline(near: Node, user: Node, position: Position) -> bool:
-    """Whether `user` makes the constant or draw `near` itself, rather than read it from memory.
-
-    A draw of the setup phase has the session's counter: later phases can't make it again.
-    """
-    if not user.op.fusible:
-        return False
-    if near.op is ops.CONST:
-        return True
-    if near.op is not ops.DRAW or not of_one_length(near, user):
-        return False
-    return (near.phase == Phase.SETUP) == (position[0] == Phase.SETUP)
-
-
 def fuse_local(schedule: Schedule) -> LocalSteps:
     """Joins element-wise nodes into programs; see the module's docstring."""
-    columns, program = schedule.columns, schedule.program
+    columns = schedule.columns
     party, at, fused, first, nodes, begin, reads, stored, as_words = native.fuse_local(
         facts_of(columns),
         columns.party,
@@ -104,44 +151,31 @@ def fuse_local(schedule: Schedule) -> LocalSteps:
         columns.first,
         columns.args,
     )
-    segments: dict[tuple[int, Position], list[Action]] = {}
-    for who, where, action in _actions(party, at, fused, first, nodes, begin, reads):
-        segments.setdefault((who, where), []).append(action)
     unpacked = _unpacked(columns, as_words)
     remade = columns.rows_of(*(op for op in ops.ALL if op.runs is Runs.REMADE))
-    for i in np.union1d(np.intersect1d(stored, remade), unpacked).tolist():
-        node = program.nodes[i]
-        segments.setdefault((node.party, schedule.position_of(i)), []).insert(0, _materialise(node))
-    ordered = tuple(
-        tuple(
-            Segment(place, tuple(all)) for (who, place), all in sorted(segments.items()) if who == i
-        )
-        for i in range(len(program.parties))
+    made = np.union1d(np.intersect1d(stored, remade), unpacked)
+    before = _materialised(schedule, made[::-1])  # all else of their segments
+    whole = Actions(
+        np.concatenate([before.party, party]),
+        np.concatenate([before.place, at]),
+        np.concatenate([before.fused, fused]),
+        _behind(before.nodes, Lists(first, nodes)),
+        _behind(before.reads, Lists(begin, reads)),
     )
-    return LocalSteps(schedule, ordered, frozenset(stored.tolist()), frozenset(unpacked.tolist()))
+    order = np.lexsort((whole.place, whole.party))  # stable
+    marked = (_marked(columns, rows) for rows in (stored, unpacked))
+    return LocalSteps(schedule, whole.take(order), *marked)
 
 
-def _actions(
-    party: Int32s,
-    at: Int64s,
-    fused: Flags,
-    first: Int64s,
-    nodes: Int32s,
-    begin: Int64s,
-    reads: Int32s,
-) -> Iterator[tuple[int, Position, Action]]:
-    """Each action with its party and position."""
-    inner, outer = _lists(first, nodes), _lists(begin, reads)
-    places = {place: position(place) for place in np.unique(at).tolist()}
-    rows = zip(party.tolist(), at.tolist(), fused.tolist(), inner, outer, strict=True)
-    for who, place, is_fused, within, read in rows:
-        yield who, places[place], Action(within, bool(is_fused), read)
+def _marked(columns: Columns, rows: npt.NDArray[Any]) -> Flags:
+    found = np.zeros(len(columns), np.uint8)
+    found[rows] = 1
+    return found
 
 
-def _lists(first: Int64s, rows: Int32s) -> Iterator[tuple[int, ...]]:
-    """List i is rows[first[i] : first[i + 1]]."""
-    every, ends = rows.tolist(), first.tolist()
-    return (tuple(every[a:b]) for a, b in pairwise(ends))
+def _behind(one: Lists, other: Lists) -> Lists:
+    first = np.concatenate([one.first, one.first[-1] + other.first[1:]])
+    return Lists(first, np.concatenate([one.rows, other.rows]))
 
 
 def _unpacked(columns: Columns, as_words: Int32s) -> Int32s:
@@ -152,7 +186,16 @@ def _unpacked(columns: Columns, as_words: Int32s) -> Int32s:
     return found
 
 
-def _materialise(node: Node) -> Action:
-    """What puts a draw, a constant or a message's words into memory."""
-    reads = (node.id,) if node.op is ops.SEND else ()
-    return Action((node.id,), fused=node.op is not ops.CONST, reads=reads)
+def _materialised(schedule: Schedule, nodes: Int64s) -> Actions:
+    """What puts draws, constants and messages' words into memory, an action each."""
+    columns, count = schedule.columns, len(nodes)
+    op = columns.op[nodes]
+    is_read = op == NUMBERS[ops.SEND]
+    rows = nodes.astype(np.int32)
+    return Actions(
+        columns.party[nodes],
+        schedule.places[nodes],
+        (op != NUMBERS[ops.CONST]).astype(np.uint8),
+        Lists(np.arange(count + 1), rows),
+        Lists(np.concatenate([[0], np.cumsum(is_read)]), rows[is_read]),
+    )

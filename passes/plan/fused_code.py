@@ -21,8 +21,7 @@ from veilgraph.ir.types import Kind, Type
 from veilgraph.kernels.fused.instructions import Op
 from veilgraph.passes import _native as native
 from veilgraph.passes.facts import facts_of
-from veilgraph.passes.party.batch_rounds import Position, place_of
-from veilgraph.passes.plan.fuse_local import Action, LocalSteps
+from veilgraph.passes.plan.fuse_local import Actions, Lists, LocalSteps
 
 _BINARY = {ops.ADD: Op.ADD, ops.SUB: Op.SUB, ops.MUL: Op.MUL, ops.AND: Op.AND, ops.XOR: Op.XOR}
 _UNARY = {ops.NEG: Op.NEG, ops.NOT: Op.NOT, ops.SHL: Op.SHL, ops.SHR: Op.SHR}
@@ -79,10 +78,8 @@ def keys_of_draws(columns: Columns, program: Program) -> Int32s:
     return found
 
 
-def fused_code(
-    steps: LocalSteps, keys: Int32s, actions: Sequence[tuple[int, Action, Position]]
-) -> list[Code]:
-    """The programs of actions, each with its party and its position.
+def fused_code(steps: LocalSteps, keys: Int32s, actions: Actions) -> list[Code]:
+    """The programs of some fused actions.
 
     Args:
         keys: of all nodes that draw, as `keys_of_draws`.
@@ -91,8 +88,6 @@ def fused_code(
         ValueError: a program that no kernel runs; the text of a stranger's plan may ask for it.
     """
     columns = steps.schedule.columns
-    sizes = [len(action.nodes) for _, action, _ in actions]
-    nodes = np.array([node for _, action, _ in actions for node in action.nodes], np.int32)
     made = native.fused_code(
         facts_of(columns),
         columns.party,
@@ -103,27 +98,19 @@ def fused_code(
         columns.attributes,
         columns.number,
         keys,
-        flags_of(steps.stored, len(columns)),
-        flags_of(steps.unpacked, len(columns)),
+        steps.is_stored,
+        steps.is_unpacked,
         columns.first,
         columns.args,
         _OPCODES,
         _table([_type(type) for _, type in columns.tensors], 5),
         columns.integers(*_ATTRIBUTES),
-        _repeats(columns, nodes),
-        np.array([party for party, _, _ in actions], np.int32),
-        np.array([place_of(position) for _, _, position in actions], np.int64),
-        np.cumsum([0, *sizes], dtype=np.int64),
-        nodes,
+        _repeats(columns, actions.nodes.rows),
+        actions.party,
+        actions.place,
+        *actions.nodes,
     )
     return [Code(*each) for each in made]
-
-
-def flags_of(chosen: frozenset[int], nodes: int) -> Flags:
-    """Of each node, whether it is one of these."""
-    found = np.zeros(nodes, np.uint8)
-    found[list(chosen)] = 1
-    return found
 
 
 def _table(rows: Sequence[Sequence[int]], width: int) -> Int64s:
@@ -137,10 +124,8 @@ def _type(type: Type) -> tuple[int, ...]:
 
 def _repeats(columns: Columns, nodes: Int32s) -> Int64s:
     """How LOAD reads operands of these nodes that have fewer elements: as `native.fused_code`."""
-    counts = columns.first[nodes + 1] - columns.first[nodes]
-    starts = np.repeat(columns.first[nodes] - (np.cumsum(counts) - counts), counts)
-    args = columns.args[starts + np.arange(len(starts))]
-    users = np.repeat(nodes, counts)
+    operands = Lists(columns.first, columns.args).take(nodes.astype(np.int64))
+    args, users = operands.rows, np.repeat(nodes, np.diff(operands.first))
     differ = columns.elements[args] != columns.elements[users]
     pairs = np.stack([columns.tensor[args[differ]], columns.tensor[users[differ]]], axis=1)
     found = []

@@ -23,9 +23,8 @@ from veilgraph.ir.party.columns import Columns, Flags, Int32s, Int64s
 from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION
 from veilgraph.passes import _native as native
 from veilgraph.passes.facts import facts_of
-from veilgraph.passes.party.batch_rounds import Position, place_of
-from veilgraph.passes.plan.fuse_local import Action, LocalSteps
-from veilgraph.passes.plan.fused_code import Code, flags_of, fused_code, keys_of_draws
+from veilgraph.passes.plan.fuse_local import Actions, Lists, LocalSteps
+from veilgraph.passes.plan.fused_code import Code, fused_code, keys_of_draws
 
 _WORDS = INSTRUCTION.itemsize // 8  # of an instruction; the last one is its immediate
 _KEY = 2  # where the key of a draw is, in words of 32 bits
@@ -81,38 +80,35 @@ class FusedPrograms:
 def fused_programs(steps: LocalSteps) -> list[FusedPrograms]:
     """Those of each party: each form that is new to the process is compiled at its first action."""
     actions = fused_actions(steps)
-    form, first, numbered, said = forms(steps, actions)
-    columns = steps.schedule.columns
-    keys = keys_of_draws(columns, steps.schedule.program)
-    templates = _templates(steps, keys, actions, form, (first, numbered), said)
-    found, at = [], 0
-    for own in actions:
-        rows = slice(at, at + len(own))
-        chosen = [templates[number] for number in form[rows].tolist()]
-        found.append(_programs(columns, own, chosen, first[rows], numbered, keys))
-        at += len(own)
+    form, nodes, said = forms(steps, actions)
+    columns, program = steps.schedule.columns, steps.schedule.program
+    keys = keys_of_draws(columns, program)
+    templates = _templates(steps, keys, actions, form, nodes, said)
+    found = []
+    for party in range(len(program.parties)):
+        own = np.flatnonzero(actions.party == party)
+        chosen = [templates[number] for number in form[own].tolist()]
+        found.append(_programs(columns, actions.leads[own], chosen, nodes.take(own), keys))
     return found
 
 
 def _templates(
     steps: LocalSteps,
     keys: Int32s,
-    actions: Sequence[Sequence[tuple[Action, Position]]],
+    actions: Actions,
     form: Int32s,
-    nodes: tuple[Int64s, Int32s],
+    nodes: Lists,
     said: Sequence[bytes],
 ) -> list[Template]:
-    """That of each form; `nodes` are those of all actions in the forms' orders, as lists."""
-    every = [(party, *each) for party, own in enumerate(actions) for each in own]
+    """That of each form; `nodes` are those of all actions in the forms' orders."""
     found = [_kept().get(each) for each in said]
-    met = np.unique(form, return_index=True)[1].tolist()
     new = [number for number, template in enumerate(found) if template is None]
-    codes = fused_code(steps, keys, [every[met[number]] for number in new]) if new else []
-    first, numbered = nodes
-    for number, code in zip(new, codes, strict=True):
-        own = numbered[first[met[number]] : first[met[number] + 1]].tolist()
-        found[number] = made = Template.of(code, own)
-        _keep(said[number], made)
+    if new:
+        met = np.unique(form, return_index=True)[1][new]  # at its first action
+        codes = fused_code(steps, keys, actions.take(met))
+        for number, code, own in zip(new, codes, nodes.take(met).tuples(), strict=True):
+            found[number] = made = Template.of(code, own)
+            _keep(said[number], made)
     return [template for template in found if template is not None]
 
 
@@ -128,26 +124,17 @@ def _keep(said: bytes, template: Template) -> None:
     _kept()[said] = template
 
 
-def fused_actions(steps: LocalSteps) -> list[list[tuple[Action, Position]]]:
-    """Those of each party, in order."""
-    return [
-        [(action, s.position) for s in segments for action in s.actions if action.fused]
-        for segments in steps.segments
-    ]
+def fused_actions(steps: LocalSteps) -> Actions:
+    """Those of all parties, party by party."""
+    return steps.actions.take(np.flatnonzero(steps.actions.fused))
 
 
-def forms(
-    steps: LocalSteps, actions: Sequence[Sequence[tuple[Action, Position]]]
-) -> tuple[Int32s, Int64s, Int32s, list[bytes]]:
-    """Of the fused actions of all parties their forms, counted in the order in which they are met,
-    and their nodes in the forms' orders: where an action's begin in a list, and the list. Then what
-    each form says, in this process.
+def forms(steps: LocalSteps, actions: Actions) -> tuple[Int32s, Lists, list[bytes]]:
+    """Of fused actions their forms, counted in the order in which they are met, and their nodes in
+    the forms' orders. Then what each form says, in this process.
     """
     columns = steps.schedule.columns
-    every = [each for own in actions for each in own]
-    sizes = [len(action.nodes) for action, _ in every]
-    nodes = [node for action, _ in every for node in action.nodes]
-    return native.forms_of(
+    form, first, numbered, said = native.forms_of(
         facts_of(columns),
         columns.party,
         columns.stage,
@@ -156,15 +143,15 @@ def forms(
         _numbers((type.kind, type.bits) for _, type in columns.tensors)[columns.tensor],
         _numbers(columns.pairs)[columns.attributes],
         _numbers(columns.tensors)[columns.tensor],
-        flags_of(steps.stored, len(columns)),
-        flags_of(steps.unpacked, len(columns)),
+        steps.is_stored,
+        steps.is_unpacked,
         columns.first,
         columns.args,
-        np.repeat(np.arange(len(actions), dtype=np.int32), [len(own) for own in actions]),
-        np.array([place_of(position) for _, position in every], np.int64),
-        np.cumsum([0, *sizes], dtype=np.int64),
-        np.array(nodes, np.int32),
+        actions.party,
+        actions.place,
+        *actions.nodes,
     )
+    return form, Lists(first, numbered), said
 
 
 def _numbers(values: Iterable[Hashable]) -> Int32s:
@@ -178,30 +165,26 @@ def _number(value: Hashable) -> int:
 
 
 def _programs(
-    columns: Columns,
-    actions: Sequence[tuple[Action, Position]],
-    templates: Sequence[Template],
-    first: Int64s,
-    numbered: Int32s,
-    keys: Int32s,
+    columns: Columns, leads: Int32s, templates: Sequence[Template], nodes: Lists, keys: Int32s
 ) -> FusedPrograms:
-    """One party's, each of its template; `first` is where an action's nodes are in `numbered`.
+    """One party's, each of its template; `nodes` are its actions' in the forms' orders, `leads`
+    the first ones as the actions have them.
 
     `keys` are of all nodes that draw.
     """
+    first, numbered = nodes.first[:-1], nodes.rows
     empty = np.zeros(0, np.int64)
     params = np.concatenate([empty, *(t.params for t in templates)])
     sizes = np.array([len(t.params) for t in templates], np.int64)
     starts = np.cumsum(sizes) - sizes
-    leads = np.array([action.nodes[0] for action, _ in actions], np.int64)
     params[starts] = columns.steps[leads]
     drawn = np.array([len(t.draws) for t in templates], np.int64)
     draws = _WORDS * np.concatenate([empty, *(t.draws for t in templates)])
     draws += np.repeat(starts + HEADER, drawn)
     number = np.concatenate([empty, *(t.drawn for t in templates)]) + np.repeat(first, drawn)
-    nodes = numbered[number]
-    params[draws + _WORDS - 1] = columns.number[nodes]  # an instruction's immediate
-    params.view(np.int32)[2 * draws + _KEY] = keys[nodes]
+    made = numbered[number]
+    params[draws + _WORDS - 1] = columns.number[made]  # an instruction's immediate
+    params.view(np.int32)[2 * draws + _KEY] = keys[made]
     streams = np.array([len(t.streams) for t in templates], np.int64)
     places = np.concatenate([empty, *(t.streams for t in templates)]) + np.repeat(first, streams)
     return FusedPrograms(

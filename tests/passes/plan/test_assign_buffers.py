@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,13 +16,9 @@ from veilgraph.ir.party.ops import PartyOp
 from veilgraph.ir.party.program import Program, apply, join
 from veilgraph.ir.plan.tables import BufferKind, Phase
 from veilgraph.ir.types import Type, blocks, planes, words
+from veilgraph.passes._native import allocate
 from veilgraph.passes.party.batch_rounds import Position, batch_rounds
-from veilgraph.passes.plan.assign_buffers import (
-    ALIGNMENT,
-    Arena,
-    Memory,
-    assign_buffers,
-)
+from veilgraph.passes.plan.assign_buffers import ALIGNMENT, Memory, assign_buffers
 from veilgraph.passes.plan.fuse_local import Action, LocalSteps, base_of, fuse_local
 
 W = words(32)
@@ -243,7 +240,7 @@ class Marks:
         assert all(self.owner.get(at) in same for at in self.span(i, as_message)), i
 
     def sources(self, op: PartyOp) -> None:
-        for i in self.steps.stored:
+        for i in np.flatnonzero(self.steps.is_stored).tolist():
             if self.nodes[i].party == self.party and self.nodes[i].op is op:
                 self.write(i)
 
@@ -255,7 +252,7 @@ class Marks:
         for i in action.nodes:
             if self.nodes[i].op is ops.SEND and self.nodes[i].party != self.party:
                 self.write(i, as_message=True)
-            elif i in self.steps.stored:
+            elif self.steps.is_stored[i]:
                 self.write(i)
 
     def _sends(self, position: Position) -> list[Node]:
@@ -273,7 +270,7 @@ class Marks:
         """What is received in a round is there."""
         for node in self._sends(position):
             if node.party == self.party:
-                self.write(node.id, as_message=node.id in self.steps.unpacked)
+                self.write(node.id, as_message=bool(self.steps.is_unpacked[node.id]))
 
     def check_outputs(self) -> None:
         for i in self.steps.schedule.live:
@@ -284,19 +281,41 @@ class Marks:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.integers(0, 40), max_size=60), st.randoms(use_true_random=False))
-def test_an_arena_never_gives_the_same_twice(sizes: list[int], choices: random.Random) -> None:
-    arena = Arena()
-    taken: list[tuple[int, int]] = []
-    for size in sizes:
-        offset = arena.take(64 * size)
-        assert offset + 64 * size <= arena.end
-        for start, length in taken:
-            assert offset + 64 * size <= start or start + length <= offset or not size or not length
-        taken.append((offset, 64 * size))
-        if choices.random() < 0.6:
-            arena.free(*taken.pop(choices.randrange(len(taken))))
-    for range_ in taken:
-        arena.free(*range_)
-    assert arena.ranges in ([], [(0, arena.end)])
-    assert arena.take(arena.end) == 0
+@given(st.lists(st.tuples(*[st.integers(0, 40)] * 3), max_size=60))
+def test_an_arena_never_gives_the_same_twice(blocks: list[tuple[int, int, int]]) -> None:
+    """Blocks (first time, how long, size) that are there at once share nothing."""
+    first, length, size = np.array(sorted(blocks), np.int64).reshape(-1, 3).T.copy()
+    offsets, end = allocate(first, first + length, size)
+    for i in range(len(blocks)):
+        assert 0 <= offsets[i] <= offsets[i] + size[i] <= end
+        for j in range(i):
+            apart = offsets[i] + size[i] <= offsets[j] or offsets[j] + size[j] <= offsets[i]
+            assert first[j] + length[j] < first[i] or apart or not size[i] or not size[j]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "offset", "end"),
+    [
+        ([3, 1, 2, 1, 4], 7, 11),  # none is large enough
+        ([3, 1, 2, 1, 2], 4, 7),  # the smallest that is
+        ([3, 1, 3, 1, 3], 0, 8),  # the first of two
+        ([3, 1, 2, 1, 1], 4, 7),
+    ],
+)
+def test_the_smallest_free_range_that_fits_is_taken(
+    sizes: list[int], offset: int, end: int
+) -> None:
+    """Blocks 0 and 2 are free when the last one comes, with one behind each that is not."""
+    first, last = np.array([0, 0, 0, 0, 1], np.int64), np.array([0, 9, 0, 9, 9], np.int64)
+    offsets, found = allocate(first, last, np.array(sizes, np.int64))
+    assert (int(offsets[-1]), found) == (offset, end)
+
+
+def test_free_ranges_side_by_side_are_one() -> None:
+    first, last = np.array([0, 0, 0, 1], np.int64), np.array([0, 0, 5, 5], np.int64)
+    offsets, end = allocate(first, last, np.array([4, 4, 1, 8], np.int64))
+    assert (offsets.tolist(), end) == ([0, 4, 8, 0], 9)
+    with pytest.raises(ValueError, match="so large"):
+        allocate(first[::-1].copy(), last, np.array([4, 4, 1, 8], np.int64))
+    with pytest.raises(ValueError, match="so large"):
+        allocate(first, last, np.full(4, 1 << 61))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from typing import NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,12 +14,25 @@ from veilgraph.ir.party import ops
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.types import planes, words
 from veilgraph.kernels import PART_ELEMENTS
-from veilgraph.passes.party.batch_rounds import batch_rounds
+from veilgraph.passes.party.batch_rounds import batch_rounds, position
 from veilgraph.passes.plan.assign_buffers import Memory, assign_buffers
-from veilgraph.passes.plan.cut_messages import ROUND, Piece, cut_messages
+from veilgraph.passes.plan.cut_messages import ROUND, cut_messages
 from veilgraph.passes.plan.fuse_local import LocalSteps, fuse_local
 
 W = words(64)
+
+
+class Piece(NamedTuple):
+    """A row of the pieces of a party."""
+
+    place: int
+    peer: int
+    is_send: bool
+    offset: int
+    bytes: int
+    action: int
+    elements: int
+    early: bool
 
 
 def cut(
@@ -26,7 +40,8 @@ def cut(
 ) -> tuple[LocalSteps, tuple[Memory, ...], list[list[Piece]]]:
     steps = fuse_local(batch_rounds(p))
     memories = assign_buffers(steps, large_bytes)
-    return steps, memories, cut_messages(steps, memories, piece_bytes)
+    pieces = cut_messages(steps, memories, piece_bytes)
+    return steps, memories, [[Piece(*row) for row in own.tolist()] for own in pieces]
 
 
 def two_streams(elements: int) -> Program:
@@ -85,7 +100,9 @@ def test_any_program(
     for party, (memory, own) in enumerate(zip(memories, pieces, strict=True)):
         for m in memory.messages:
             of = [
-                p for p in own if (p.position, p.peer, p.is_send) == (m.position, m.peer, m.is_send)
+                p
+                for p in own
+                if (position(p.place), p.peer, p.is_send) == (m.position, m.peer, m.is_send)
             ]
             covers(m.offset, m.bytes, of)
             ordered(of)

@@ -37,8 +37,8 @@ def test_docstring_example() -> None:
     p.output(back.only(0) + difference, 0, "y", 0)
     steps = fuse_local(batch_rounds(p))
     assert actions(steps, 0) == [("sub", "shr", "send"), ("add",), ("output",)]
-    assert difference.at[0] in steps.stored
-    assert not {r.at[0], (difference >> 3).at[0]} & steps.stored
+    assert steps.is_stored[difference.at[0]]
+    assert not steps.is_stored[[r.at[0], (difference >> 3).at[0]]].any()
 
 
 def test_a_draw_is_made_again_rather_than_stored() -> None:
@@ -47,7 +47,7 @@ def test_a_draw_is_made_again_rather_than_stored() -> None:
     sent = p.send(r + 1, 0, 1)
     back = p.send(sent.only(1), 1, 0)
     p.output(back.only(0) - r, 0, "y", 0)
-    assert r.at[0] not in fuse_local(batch_rounds(p)).stored
+    assert not fuse_local(batch_rounds(p)).is_stored[r.at[0]]
 
 
 def test_a_draw_of_the_setup_is_stored_for_what_comes_later() -> None:
@@ -58,7 +58,7 @@ def test_a_draw_of_the_setup_is_stored_for_what_comes_later() -> None:
     x = p.source("input", "x", 0, (4,), W)
     p.output(x + r.only(0), 0, "y", 0)
     steps = fuse_local(batch_rounds(p))
-    assert r.at[0] in steps.stored
+    assert steps.is_stored[r.at[0]]
     assert actions(steps, 0)[0] == ("draw",)
 
 
@@ -90,7 +90,7 @@ def check_each_once(steps: LocalSteps, party: int) -> None:
     for i in steps.schedule.live:
         if nodes[i].op is ops.SEND:
             sender = nodes[nodes[i].args[0]].party
-            expected = party == sender or (party == nodes[i].party and i in steps.unpacked)
+            expected = party == sender or (party == nodes[i].party and steps.is_unpacked[i])
             assert (i in done) == expected
         elif nodes[i].party == party and nodes[i].op.runs not in free:
             assert i in done
@@ -104,7 +104,7 @@ def check_reads(steps: LocalSteps, party: int) -> None:
         for action in segment.actions:
             for i in action.reads:
                 assert base_of(steps.schedule.program, i).id == i
-                assert i in steps.stored
+                assert steps.is_stored[i]
                 if nodes[i].op is ops.SEND:
                     assert steps.schedule.position_of(i) <= segment.position
                 elif nodes[i].op not in (ops.INPUT, ops.WEIGHT, ops.CONSTANT):

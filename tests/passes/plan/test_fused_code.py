@@ -14,6 +14,7 @@ from veilgraph.kernels.fused.instructions import Op
 from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.plan.fuse_local import fuse_local
 from veilgraph.passes.plan.fused_code import Code, fused_code, keys_of_draws
+from veilgraph.passes.plan.fused_templates import fused_actions
 
 W = words(32)
 
@@ -31,13 +32,9 @@ def compiled(p: Program, *values: Value, party: int = 0, action: int = 0) -> Cod
     for number, value in enumerate(values):
         p.output(value.only(party), party, f"y{number}", 0)
     steps = fuse_local(batch_rounds(p))
-    fused = [
-        (found, segment.position)
-        for segment in steps.segments[party]
-        for found in segment.actions
-        if found.fused
-    ]
-    (code,) = fused_code(steps, keys_of_draws(steps.schedule.columns, p), [(party, *fused[action])])
+    fused = fused_actions(steps)
+    own = np.flatnonzero(fused.party == party)[[action]]
+    (code,) = fused_code(steps, keys_of_draws(steps.schedule.columns, p), fused.take(own))
     return code
 
 

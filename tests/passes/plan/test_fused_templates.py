@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,13 +23,12 @@ Code = tuple[list[tuple[int, int]], list[int]]  # streams and whether messages, 
 
 def alone(steps: LocalSteps) -> list[Code]:
     """Each fused action's program, compiled by itself."""
-    columns, program = steps.schedule.columns, steps.schedule.program
-    keys, found = keys_of_draws(columns, program), []
-    for party, own in enumerate(fused_actions(steps)):
-        for each in own:
-            (made,) = fused_code(steps, keys, [(party, *each)])
-            streams = zip(made.streams.tolist(), made.messages.tolist(), strict=True)
-            found.append(([*streams], made.params.tolist()))
+    keys = keys_of_draws(steps.schedule.columns, steps.schedule.program)
+    actions, found = fused_actions(steps), []
+    for number in range(len(actions)):
+        (made,) = fused_code(steps, keys, actions.take(np.array([number])))
+        streams = zip(made.streams.tolist(), made.messages.tolist(), strict=True)
+        found.append(([*streams], made.params.tolist()))
     return found
 
 

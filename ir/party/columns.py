@@ -174,6 +174,11 @@ class Columns:
         rows = [[_word(dict(pairs).get(name)) for name in names] for pairs in self.pairs]
         return np.array(rows, np.int64).reshape(-1, len(names))
 
+    def having(self, name: str, value: object) -> npt.NDArray[np.bool_]:
+        """Of each node, whether its attribute of this name is that."""
+        are = [dict(pairs).get(name) == value for pairs in self.pairs]
+        return np.array(are, bool)[self.attributes]
+
     @cached_property
     def elements(self) -> Int64s:
         """Of each node."""

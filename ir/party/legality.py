@@ -14,7 +14,7 @@ import numpy as np
 from veilgraph.ir.party import ops
 from veilgraph.ir.party._native import first_of_forms
 from veilgraph.ir.party.columns import NUMBERS, Columns, columns_of
-from veilgraph.ir.party.node import Node, base_of, broadcast_pattern
+from veilgraph.ir.party.node import Node, base_of, broadcast_pattern, holders_of
 from veilgraph.ir.party.ops import DECLARED, Runs
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.party.rules import LARGEST
@@ -75,9 +75,11 @@ def odd_draw(program: Program, columns: Columns) -> tuple[int, str] | None:
     numbers = columns.number[rows]
     if (odd := rows[(numbers < 0) | (numbers >= len(program.draws))]).size:
         return int(odd[0]), "there is no such draw"
-    holds = np.zeros((len(program.draws), len(program.parties)), bool)
-    for draw in program.draws:
-        holds[draw.number, list(draw.holders)] = True
+    holders, own = holders_of(program.draws)
+    holds = np.zeros((len(holders), len(program.parties)), bool)
+    for number, each in enumerate(holders):
+        holds[number, list(each)] = True
+    holds = holds[np.array(own, np.int64)]
     if (odd := rows[~holds[numbers, columns.party[rows]]]).size:
         return int(odd[0]), "a party draws from a key that it does not have"
     phases = np.array([draw.phase for draw in program.draws], np.int64)

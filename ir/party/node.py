@@ -71,6 +71,13 @@ class Draw:
     phase: Phase
 
 
+def holders_of(draws: Sequence[Draw]) -> tuple[list[frozenset[int]], list[int]]:
+    """The sets of parties that hold draws, each once, and of each draw the number of its own."""
+    numbers: dict[frozenset[int], int] = {}
+    which = [numbers.setdefault(draw.holders, len(numbers)) for draw in draws]
+    return [*numbers], which
+
+
 def base_of(nodes: Sequence[Node], number: int) -> Node:
     """The node whose memory node `number` lies in."""
     found, view = nodes[number], Runs.VIEW

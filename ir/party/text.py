@@ -122,6 +122,7 @@ class _Reading:
 
     def __init__(self) -> None:
         self.program = Program(())
+        self._drawn: dict[str, tuple[frozenset[int], Phase]] = {}  # by what a line says of a draw
 
     def run(self, text: str) -> Program:
         if text.count("\n") > MOST_LINES:
@@ -156,12 +157,18 @@ class _Reading:
         layers.append(quoted)
 
     def _draw(self, line: str) -> None:
-        _, number, *names, phase = line.split(" ")
-        parties, draws = self.program.parties, self.program.draws
-        holders = frozenset(parties.index(name) for name in names if name in parties)
-        if number != str(len(draws)) or len(holders) != len(names) or not holders:
-            raise ValueError(f"a draw of nobody, or out of order: {_shown(line)}")
-        draws.append(Draw(len(draws), holders, _phase(phase)))
+        _, number, told = line.split(" ", 2)
+        draws = self.program.draws
+        if number != str(len(draws)):
+            raise ValueError(f"a draw out of order: {_shown(line)}")
+        if told not in self._drawn:
+            *names, phase = told.split(" ")
+            parties = self.program.parties
+            holders = frozenset(parties.index(name) for name in names if name in parties)
+            if len(holders) != len(names) or not holders:
+                raise ValueError(f"a draw of nobody: {_shown(line)}")
+            self._drawn[told] = holders, _phase(phase)
+        draws.append(Draw(len(draws), *self._drawn[told]))
 
     def _columns(self, text: str) -> Columns:
         read = read_lines(text, [op.name for op in ops.ALL], len(self.program.layers))

@@ -21,7 +21,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir.party.columns import NUMBERS, Columns, columns_of
+from veilgraph.ir.party.columns import Columns, columns_of
 from veilgraph.ir.party.node import Node
 from veilgraph.ir.party.ops import ALL, PartyOp
 from veilgraph.ir.party.program import Program
@@ -92,11 +92,15 @@ class Schedule:
     def _nodes_of(self, kinds: tuple[PartyOp, ...]) -> list[Node]:
         found = self._known.get(kinds)
         if found is None:
-            wanted = np.zeros(len(ALL), bool)
-            wanted[[NUMBERS[op] for op in kinds]] = True
-            rows = np.flatnonzero(wanted[self.columns.op] & (self.is_live != 0))
-            found = self._known[kinds] = [self.program.nodes[i] for i in rows.tolist()]
+            rows = self.rows_of(*kinds).tolist()
+            found = self._known[kinds] = [self.program.nodes[i] for i in rows]
         return found
+
+    def rows_of(self, *kinds: PartyOp) -> npt.NDArray[np.int64]:
+        """Ids of the live nodes of some operations, in order."""
+        rows = self.columns.rows_of(*kinds)
+        live: npt.NDArray[np.int64] = rows[self.is_live[rows] != 0]
+        return live
 
 
 def position(place: int) -> Position:

@@ -249,7 +249,7 @@ class _View:
         own = [n for n in self.schedule.nodes_of(ops.OUTPUT) if n.party in self.coalition]
         announced = {node.args[0] for node in own if self._is_announced(node.args[0])}
         start, closed = np.zeros((2, len(columns)), np.uint8)
-        start[[i for i in self.received if self._is_reveal(i)]] = 1
+        start[list(self._reveals)] = 1
         closed[list(announced)] = 1
         later = native.reached(start, closed, columns.first, columns.args)
         sums = []
@@ -263,7 +263,14 @@ class _View:
         return frozenset(max(keys) for keys in alone if keys)
 
     def _is_reveal(self, i: int) -> bool:
-        return i in self.received and self.program.nodes[i]["declared"] == "reveal"
+        return i in self._reveals
+
+    @cached_property
+    def _reveals(self) -> frozenset[int]:
+        """The messages to the coalition that are declared parts of outputs."""
+        rows = np.array([*self.received], np.int64)
+        declared = self.schedule.columns.having("declared", "reveal")
+        return frozenset(rows[declared[rows]].tolist())
 
     def _is_announced(self, i: int) -> bool:
         """Whether it is an input, told as it is."""
@@ -322,8 +329,7 @@ class _View:
     def received(self) -> dict[int, None]:
         """The messages to the coalition from outside, in order."""
         columns = self.schedule.columns
-        rows = columns.rows_of(ops.SEND)
-        rows = rows[self.schedule.is_live[rows] != 0]
+        rows = self.schedule.rows_of(ops.SEND)
         senders = columns.party[columns.args[columns.first[rows]]]
         own = list(self.coalition)
         rows = rows[np.isin(columns.party[rows], own) & ~np.isin(senders, own)]
@@ -351,8 +357,7 @@ class _View:
     @cached_property
     def _hiding(self) -> Witnesses:
         columns = self.schedule.columns
-        draws = columns.rows_of(ops.DRAW)
-        draws = draws[self.schedule.is_live[draws] != 0]
+        draws = self.schedule.rows_of(ops.DRAW)
         makers = np.full(len(self.hidden), -1, np.int32)
         makers[columns.number[draws]] = draws
         return Witnesses(

@@ -83,10 +83,12 @@ def verify_outputs(schedule: Schedule, sums: Sums) -> None:
     for node in schedule.nodes_of(ops.OUTPUT):
         ended |= sums.of(node.args[0], behind_messages=False).terms.keys()
         _verify_output(program, sums, node)
-    for node in schedule.nodes_of(ops.SEND):
+    sends = schedule.rows_of(ops.SEND)
+    is_plain = schedule.columns.having("declared", "")  # as most are
+    for node in (program.nodes[i] for i in sends[~is_plain[sends]].tolist()):
         if node["declared"] not in DECLARED:
             raise MaskingError(f"message %{node.id} is declared {node['declared']!r}")
-        if node["declared"] and node.id not in ended:
+        if node.id not in ended:
             layer = program.layers[node.layer]
             raise MaskingError(f"message %{node.id} of layer {layer!r} ends in no output")
 

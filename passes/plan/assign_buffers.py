@@ -256,8 +256,7 @@ class _Assignment:
     def _crossings(self) -> tuple[Int64s, Int64s, Int32s, Marks]:
         """Messages of this party: nodes, places of their rounds, peers, and whether it sends."""
         columns = self.columns
-        rows = columns.rows_of(ops.SEND)
-        rows = rows[self.schedule.is_live[rows] != 0]
+        rows = self.schedule.rows_of(ops.SEND)
         sender, receiver = columns.party[columns.args[columns.first[rows]]], columns.party[rows]
         own = (sender == self.party) | (receiver == self.party)
         rows, sender, receiver = rows[own], sender[own], receiver[own]

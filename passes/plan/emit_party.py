@@ -34,7 +34,6 @@ from veilgraph.kernels.kernel import Kernel, NoParams, Params
 from veilgraph.passes.plan.assign_buffers import Location, Memory
 from veilgraph.passes.plan.cut_messages import Pieces
 from veilgraph.passes.plan.fuse_local import LocalSteps, base_of
-from veilgraph.passes.plan.fused_code import keys_of
 from veilgraph.passes.plan.fused_templates import FusedPrograms
 from veilgraph.passes.plan.step_tables import Emitted, StepTables
 
@@ -131,9 +130,7 @@ class _Emission:
                 dtype=KEPT,
             ),
             arena_bytes=self.memory.arena_bytes,
-            keys=tuple(
-                tuple(names[i] for i in sorted(h)) for h in keys_of(self.program, self.party)
-            ),
+            keys=tuple(tuple(names[i] for i in sorted(h)) for h in self.fused.keys),
             inputs=tuple(t for op, t in sources if op is ops.INPUT),
             weights=tuple(t for op, t in sources if op is ops.WEIGHT),
             shares=tuple(t for _, t in sources if isinstance(t, Share)),
@@ -309,20 +306,18 @@ class _Emission:
             at += source.shape[node["axis"]]
 
     def _emit_join(self, node: Node) -> None:
-        whole, at = self._view(node.id), 0
+        """Copies of operands that were not made where they are joined."""
+        values, at = self.memory.values, 0
+        start = int(values.offset[node.id])
         for arg in node.args:
             operand = self.program.nodes[arg]
             elements = operand.elements * operand.type.per_element
             base = base_of(self.program, arg)
-            if base.id not in self.memory.placed or not self._is_in(whole, at, base):
-                source = self._view(arg, (elements,))
-                self._copy(node, self._part(whole, (at,), (elements,)), source)
+            there = start + at * base.type.word_bits // 8
+            if base.id not in self.memory.placed or values.offset[base.id] != there:
+                to = self._part(self._view(node.id), (at,), (elements,))
+                self._copy(node, to, self._view(arg, (elements,)))
             at += elements
-
-    def _is_in(self, whole: View, at: int, base: Node) -> bool:
-        """Whether `base` was made at element `at` of `whole`."""
-        expected = whole.location.offset + (whole.start + at) * base.type.word_bits // 8
-        return self.memory.values[base.id].offset == expected
 
 
 # The steps of each operation that is not fused, and of a constant that lies in memory.

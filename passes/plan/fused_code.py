@@ -15,7 +15,7 @@ import numpy as np
 
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.columns import Columns, Flags, Int32s, Int64s
-from veilgraph.ir.party.node import broadcast_pattern
+from veilgraph.ir.party.node import broadcast_pattern, holders_of
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.types import Kind, Type
 from veilgraph.kernels.fused.instructions import Op
@@ -61,20 +61,28 @@ class Code:
     drawn: Int32s
 
 
-def keys_of(program: Program, party: int) -> Keys:
-    """The keys that a party holds, numbered."""
-    holders = {draw.holders for draw in program.draws if party in draw.holders}
-    return {each: number for number, each in enumerate(sorted(holders, key=sorted))}
+def keys_of(program: Program) -> list[Keys]:
+    """The keys that each party holds, numbered."""
+    holders, _ = holders_of(program.draws)
+    in_order = sorted(holders, key=sorted)
+    return [
+        {each: number for number, each in enumerate(own for own in in_order if party in own)}
+        for party in range(len(program.parties))
+    ]
 
 
-def keys_of_draws(columns: Columns, program: Program) -> Int32s:
-    """Of each node that draws the number of its key at its party; 0 for all else."""
+def keys_of_draws(columns: Columns, program: Program, keys: Sequence[Keys]) -> Int32s:
+    """Of each node that draws the number of its key at its party; 0 for all else.
+
+    Args:
+        keys: of each party, as `keys_of`.
+    """
     found = np.zeros(len(columns), np.int32)
-    keys = [keys_of(program, party) for party in range(len(program.parties))]
     rows = columns.rows_of(ops.DRAW)
     if len(rows):
-        table = np.array([[own.get(d.holders, 0) for own in keys] for d in program.draws], np.int32)
-        found[rows] = table[columns.number[rows], columns.party[rows]]
+        holders, which = holders_of(program.draws)
+        table = np.array([[own.get(each, 0) for own in keys] for each in holders], np.int32)
+        found[rows] = table[np.array(which)[columns.number[rows]], columns.party[rows]]
     return found
 
 

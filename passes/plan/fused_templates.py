@@ -24,7 +24,7 @@ from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION
 from veilgraph.passes import _native as native
 from veilgraph.passes.facts import facts_of
 from veilgraph.passes.plan.fuse_local import Actions, Lists, LocalSteps
-from veilgraph.passes.plan.fused_code import Code, fused_code, keys_of_draws
+from veilgraph.passes.plan.fused_code import Code, Keys, fused_code, keys_of, keys_of_draws
 
 _WORDS = INSTRUCTION.itemsize // 8  # of an instruction; the last one is its immediate
 _KEY = 2  # where the key of a draw is, in words of 32 bits
@@ -65,12 +65,14 @@ class FusedPrograms:
     """The fused programs of one party, in the order of its actions.
 
     Attributes:
+        keys: that the party holds.
         counts: of each program its streams and its parameters.
         params: of all programs, one behind another.
         streams: the nodes of all streams, program by program.
         messages: which streams are messages.
     """
 
+    keys: Keys
     counts: Sequence[tuple[int, int]]
     params: Int64s
     streams: Int64s
@@ -82,13 +84,15 @@ def fused_programs(steps: LocalSteps) -> list[FusedPrograms]:
     actions = fused_actions(steps)
     form, nodes, said = forms(steps, actions)
     columns, program = steps.schedule.columns, steps.schedule.program
-    keys = keys_of_draws(columns, program)
+    held = keys_of(program)
+    keys = keys_of_draws(columns, program, held)
     templates = _templates(steps, keys, actions, form, nodes, said)
     found = []
-    for party in range(len(program.parties)):
+    for party, own_keys in enumerate(held):
         own = np.flatnonzero(actions.party == party)
         chosen = [templates[number] for number in form[own].tolist()]
-        found.append(_programs(columns, actions.leads[own], chosen, nodes.take(own), keys))
+        made = _programs(columns, actions.leads[own], chosen, nodes.take(own), keys)
+        found.append(FusedPrograms(own_keys, *made))
     return found
 
 
@@ -166,9 +170,9 @@ def _number(value: Hashable) -> int:
 
 def _programs(
     columns: Columns, leads: Int32s, templates: Sequence[Template], nodes: Lists, keys: Int32s
-) -> FusedPrograms:
-    """One party's, each of its template; `nodes` are its actions' in the forms' orders, `leads`
-    the first ones as the actions have them.
+) -> tuple[list[tuple[int, int]], Int64s, Int64s, Flags]:
+    """One party's, as `FusedPrograms` has them, each of its template; `nodes` are its actions' in
+    the forms' orders, `leads` the first ones as the actions have them.
 
     `keys` are of all nodes that draw.
     """
@@ -187,7 +191,7 @@ def _programs(
     params.view(np.int32)[2 * draws + _KEY] = keys[made]
     streams = np.array([len(t.streams) for t in templates], np.int64)
     places = np.concatenate([empty, *(t.streams for t in templates)]) + np.repeat(first, streams)
-    return FusedPrograms(
+    return (
         list(zip(streams.tolist(), sizes.tolist(), strict=True)),
         params,
         numbered[places].astype(np.int64),

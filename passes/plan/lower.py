@@ -13,6 +13,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.columns import nodes_of
 from veilgraph.ir.party.program import Program
@@ -88,12 +90,20 @@ def lay_out(constants: Sequence[tuple[Type, int]]) -> tuple[list[int], int]:
 def costs(schedule: Schedule) -> dict[int, Cost]:
     """What each layer costs as scheduled, by its number in the program."""
     found: dict[int, Cost] = defaultdict(Cost)
-    for node in schedule.nodes_of(ops.SEND):
-        cost = found[node.layer]
-        cost.bits[node.phase] += 8 * node.type.message_bytes(node.elements)
-        if node.phase == Phase.ONLINE:
-            cost.rounds.add(schedule.round_of(node))
-    columns = schedule.columns
+    columns, sends = schedule.columns, schedule.rows_of(ops.SEND)
+    layers, phases = columns.layer[sends].astype(np.int64), columns.phase[sends]
+    keys, which = np.unique(layers * len(Phase) + phases, return_inverse=True)
+    # A stranger's bytes may be so many that words don't hold their sum: halves are added apart.
+    size, halves = columns.message_bytes[sends], np.zeros((2, len(keys)), np.int64)
+    np.add.at(halves[0], which, size >> 32)
+    np.add.at(halves[1], which, size & 0xFFFFFFFF)
+    for key, high, low in zip(keys.tolist(), *halves.tolist(), strict=True):
+        layer, phase = divmod(key, len(Phase))
+        found[layer].bits[Phase(phase)] += 8 * ((high << 32) + low)
+    online = phases == Phase.ONLINE
+    pairs = np.stack([layers[online], schedule.levels[sends[online]] - 1], axis=1)
+    for layer, number in np.unique(pairs, axis=0).tolist():
+        found[layer].rounds.add(number)
     for i, multiply_adds in products(columns, schedule.is_live != 0):
         found[int(columns.layer[i])].multiply_adds += multiply_adds
     return found

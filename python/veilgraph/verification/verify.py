@@ -252,19 +252,15 @@ def _check_tables(plan: Plan, schedule: Schedule) -> None:
 
 def _check_pieces(plan: Plan, schedule: Schedule) -> None:
     """Large messages become rows, at least half as many as this: taken only if they are there."""
-    nodes = schedule.nodes_of(ops.SEND)
-    least = sum(
-        min(
-            n.type.message_bytes(n.elements) // PIECE_BYTES,
-            n.elements * n.type.per_element // PART_ELEMENTS,
-        )
-        for n in nodes
-        if n.type.in_order
-    )
+    columns, rows = schedule.columns, schedule.rows_of(ops.SEND)
+    in_order = np.array([type.in_order for _, type in columns.tensors], bool)
+    words = rows[in_order[columns.tensor[rows]]]
+    cut = columns.message_bytes[words] // PIECE_BYTES, columns.steps[words] // PART_ELEMENTS
+    least = int(np.minimum(*cut).sum())
     sends = sum(
         int((p.messages["direction"] == Direction.SEND).sum()) for p in plan.programs.values()
     )
-    if least > 2 * sends + len(nodes):
+    if least > 2 * sends + len(rows):
         raise _Lie("its messages are not those of its program")
 
 

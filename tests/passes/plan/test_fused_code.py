@@ -13,7 +13,7 @@ from veilgraph.kernels.fused.declaration import INSTRUCTION
 from veilgraph.kernels.fused.instructions import Op
 from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.plan.fuse_local import fuse_local
-from veilgraph.passes.plan.fused_code import Code, fused_code, keys_of_draws
+from veilgraph.passes.plan.fused_code import Code, fused_code, keys_of, keys_of_draws
 from veilgraph.passes.plan.fused_templates import fused_actions
 
 W = words(32)
@@ -34,7 +34,9 @@ def compiled(p: Program, *values: Value, party: int = 0, action: int = 0) -> Cod
     steps = fuse_local(batch_rounds(p))
     fused = fused_actions(steps)
     own = np.flatnonzero(fused.party == party)[[action]]
-    (code,) = fused_code(steps, keys_of_draws(steps.schedule.columns, p), fused.take(own))
+    (code,) = fused_code(
+        steps, keys_of_draws(steps.schedule.columns, p, keys_of(p)), fused.take(own)
+    )
     return code
 
 

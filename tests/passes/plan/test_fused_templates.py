@@ -15,7 +15,7 @@ from veilgraph.ir.types import words
 from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.plan import fused_templates
 from veilgraph.passes.plan.fuse_local import LocalSteps, fuse_local
-from veilgraph.passes.plan.fused_code import fused_code, keys_of_draws
+from veilgraph.passes.plan.fused_code import fused_code, keys_of, keys_of_draws
 from veilgraph.passes.plan.fused_templates import forms, fused_actions, fused_programs
 
 Code = tuple[list[tuple[int, int]], list[int]]  # streams and whether messages, parameters
@@ -23,7 +23,8 @@ Code = tuple[list[tuple[int, int]], list[int]]  # streams and whether messages, 
 
 def alone(steps: LocalSteps) -> list[Code]:
     """Each fused action's program, compiled by itself."""
-    keys = keys_of_draws(steps.schedule.columns, steps.schedule.program)
+    program = steps.schedule.program
+    keys = keys_of_draws(steps.schedule.columns, program, keys_of(program))
     actions, found = fused_actions(steps), []
     for number in range(len(actions)):
         (made,) = fused_code(steps, keys, actions.take(np.array([number])))

@@ -9,6 +9,7 @@ from typing import Self
 from veilgraph.ir.plan import file as plan_file
 from veilgraph.ir.plan import plan as ir_plan
 from veilgraph.ir.plan.tables import WEIGHTS, Phase
+from veilgraph.passes.collection import paused_collection
 from veilgraph.reports.markup import tag
 from veilgraph.reports.units import counted, seconds, size
 from veilgraph.targets.networks import Network
@@ -87,7 +88,8 @@ class Plan(ir_plan.Plan):
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Reads model.plan; see `ir.plan.file.load` for what is refused."""
-        return cls.of(plan_file.load(path))
+        with paused_collection():
+            return cls.of(plan_file.load(path))
 
     def save(self, path: str | Path) -> None:
         """Writes model.plan; the same plan gives the same bytes."""

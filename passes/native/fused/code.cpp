@@ -1,5 +1,6 @@
 #include "passes/native/fused/code.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <stdexcept>
@@ -244,7 +245,8 @@ class Compiler {
     if (a.is_clean || bits == 32 || bits == 64) return a;
     Held made = out_.new_word();
     Instruction& ins = out_.add(AND_CONST, width, made.first());
-    ins.a = a.first(), ins.immediate = bits < 64 ? (int64_t{1} << bits) - 1 : -1;
+    ins.a = a.first(),
+    ins.immediate = static_cast<int64_t>(~uint64_t{0} >> (64 - std::min<int64_t>(bits, 64)));
     made.is_clean = true;
     return made;
   }

@@ -78,7 +78,9 @@ def program_of_sums() -> Program:
     return p
 
 
-@pytest.mark.parametrize(("bits", "masked"), [(31, True), (32, False), (40, True), (64, False)])
+@pytest.mark.parametrize(
+    ("bits", "masked"), [(31, True), (32, False), (40, True), (63, True), (64, False)]
+)
 def test_whole_words_are_never_masked(bits: int, masked: bool) -> None:
     p = program()
     assert (Op.AND_CONST in ops(compiled(p, (source(p, bits) * 3) >> 1))) == masked

@@ -6,7 +6,8 @@ FOLDER holds network.json and arrays.npz (workloads.Network.describe). Weights a
 before anything is timed. Each line {"runs": n} on standard input is answered by {"seconds": [...],
 "bytes": n, "output": [...]}: seconds from a barrier to the end of each execution, and the bytes
 of one, sent and received, as CrypTen's communicator counts them; the first values of the last
-output.
+output. Where there are labels, one-hot rows, an execution is a step of training: its output is the
+loss, and weights are less by RATE times their gradients after it.
 """
 
 # mypy: disable-error-code="import-not-found"
@@ -30,6 +31,8 @@ import crypten  # noqa: E402
 import crypten.communicator as communicator  # noqa: E402
 
 SHOWN = 10
+RATE = 0.05  # of a step of training
+LABELS = "labels"
 
 
 def trees(x: Any, thresholds: Any, leaves: Any, depth: int, features: list[int]) -> Any:
@@ -67,6 +70,19 @@ def evaluate(network: dict[str, Any], values: dict[str, Any]) -> Any:
     return values[network["output"]]
 
 
+def train(network: dict[str, Any], values: dict[str, Any]) -> Any:
+    """A step by cross-entropy; the loss."""
+    names = [name for name in values if name[0] in "wb"]
+    for name in names:
+        values[name].requires_grad = True
+    loss = crypten.nn.CrossEntropyLoss()(evaluate(network, values), values[LABELS])
+    loss.backward()
+    with crypten.no_grad():
+        for name in names:
+            values[name] = values[name].detach() - values[name].grad * RATE
+    return loss
+
+
 def execute(network: dict[str, Any], values: dict[str, Any], runs: int) -> dict[str, Any]:
     """`runs` executions, each timed from a barrier on."""
     link, seconds = communicator.get(), []
@@ -74,8 +90,11 @@ def execute(network: dict[str, Any], values: dict[str, Any], runs: int) -> dict[
         link.barrier()
         link.reset_communication_stats()
         start = time.perf_counter()
-        with crypten.no_grad():
-            output = evaluate(network, values)
+        if LABELS in values:
+            output = train(network, values)
+        else:
+            with crypten.no_grad():
+                output = evaluate(network, values)
         seconds.append(time.perf_counter() - start)
         sent = link.get_communication_stats()["bytes"]
     shown = output.get_plain_text().flatten()[:SHOWN].tolist()

@@ -6,6 +6,8 @@ FOLDER holds network.json and arrays.npz (workloads.Network.describe). The first
 makes everyone's shares, in files of FOLDER, before anything is timed. Each line {"runs": n} on
 standard input is answered by {"seconds": [...], "output": [...]}: seconds from a barrier to the end
 of each execution, and the first values of the last output (of the first party; empty for others).
+Where there are labels, one-hot rows, an execution is a step of training: its outputs are the loss
+and the weights less RATE times their gradients.
 """
 
 # mypy: disable-error-code="import-not-found"
@@ -23,6 +25,8 @@ import spu
 import spu.utils.frontend as frontend
 
 FRACTION_BITS = 18
+RATE = 0.05  # of a step of training
+LABELS = "labels"
 SHOWN = 10
 EPSILON = 1e-5  # ONNX's for layer normalisation
 LAYOUT = ("NHWC", "HWIO", "NHWC")
@@ -93,6 +97,18 @@ OPS: dict[str, Any] = {
 }
 
 
+def train(network: dict[str, Any], values: dict[str, Any]) -> tuple[Any, ...]:
+    """A step by cross-entropy: the loss, and the weights after it."""
+    weights = {name: x for name, x in values.items() if name[0] in "wb"}
+
+    def loss_of(weights: dict[str, Any]) -> Any:
+        z = evaluate(network, {**values, **weights})
+        return -(values[LABELS] * jax.nn.log_softmax(z)).sum() / len(z)
+
+    loss, gradients = jax.value_and_grad(loss_of)(weights)
+    return loss, *(x - RATE * gradients[name] for name, x in weights.items())
+
+
 def in_layout(arrays: dict[str, Any]) -> dict[str, Any]:
     """Images and filters channels last, dense weights as x @ w takes them."""
     axes = {"x": (0, 2, 3, 1), "w": (2, 3, 1, 0)}
@@ -110,14 +126,15 @@ def prepare(network: dict[str, Any], arrays: dict[str, Any], io: Any, folder: Pa
     """Compiles, and writes the executable and every party's shares."""
     names, values = list(arrays), list(arrays.values())
     secret = [spu.Visibility.VIS_SECRET] * len(names)
+    computed = train if LABELS in arrays else evaluate
     executable, _ = frontend.compile(
         frontend.Kind.JAX,
-        lambda *found: evaluate(network, dict(zip(names, found, strict=True))),
+        lambda *found: computed(network, dict(zip(names, found, strict=True))),
         values,
         {},
         names,
         secret,
-        lambda flat: ["output"],
+        lambda flat: ["output", *(f"output{i}" for i in range(1, len(flat)))],
     )
     (folder / "executable").write_bytes(executable.SerializeToString())
     for name, value in arrays.items():

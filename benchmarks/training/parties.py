@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 import veilgraph
-from benchmarks.training.digits import RATE, Digits, State
+from benchmarks.training.digits import RATE, State
 from veilgraph.ir.errors import PeerError, VeilgraphError
+from veilgraph.ir.training import Rate
 from veilgraph.measuring.processes import write_configs
 
 NAMES = ("alice", "bob", "carol")
@@ -38,17 +39,21 @@ class Run:
     steps: int
     every: int | None
     seed: int
-    rate: float = RATE
+    rate: Rate = RATE
 
 
 def written(
-    folder: Path, plan: veilgraph.Plan, weights: State, rows: Digits, timeout_seconds: float = 60.0
+    folder: Path,
+    plan: veilgraph.Plan,
+    weights: State,
+    rows: Mapping[str, Mapping[str, Any]],
+    timeout_seconds: float = 60.0,
 ) -> None:
-    """All that parties read."""
+    """All that parties read; rows are by owner."""
     plan.save(folder / "model.plan")
     veilgraph.save_weights(weights, folder / "model.weights", plan)
-    np.savez(folder / "alice.npz", input=rows.images)
-    np.savez(folder / "bob.npz", labels=rows.labels)
+    for name, own in rows.items():
+        np.savez(folder / f"{name}.npz", **own)
     write_configs(folder, NAMES, timeout_seconds)
 
 

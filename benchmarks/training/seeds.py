@@ -48,7 +48,7 @@ def trained(plan: Plan, model: str, rows: Any, steps: int, seed: int) -> dict[st
     module = begun(model, seed)
     wanted = in_float(module, rows, steps, seed)
     with tempfile.TemporaryDirectory() as folder:
-        written(Path(folder), plan, weights_of(begun(model, seed)), rows)
+        written(Path(folder), plan, weights_of(begun(model, seed)), rows.owned)
         start = time.perf_counter()
         parameters, losses = ended(Attempt(Run(Path(folder), steps, None, seed)).end())
         seconds = time.perf_counter() - start

@@ -120,6 +120,22 @@ def test_training_of_networks() -> None:
     assert found["step_seconds"] > 0 < found["processor_seconds"]
 
 
+@pytest.mark.slow
+def test_long_runs() -> None:
+    found = quick("training.long_runs")
+    assert not found["excursions"]
+    real, fixed = found["losses"][-1]
+    assert fixed == pytest.approx(real, abs=0.05)
+
+
+@pytest.mark.slow
+def test_training_beside_a_minimum() -> None:
+    found = quick("training.regression")
+    assert found["secret"] == pytest.approx(found["float32"], abs=0.02)
+    assert found["step_bytes"] < 800_000
+    assert found["rounds"] <= 15
+
+
 def test_measured_links() -> None:
     (found,) = quick("links.measured")["links"]
     assert found["round_trip_seconds"] >= found["shape"]["round_trip_seconds"]
@@ -667,6 +683,8 @@ def test_results_have_the_markers_of_every_script() -> None:
         "training.kills",
         "training.finetuning",
         "training.networks",
+        "training.regression",
+        "training.long_runs",
         "kernels",
         "plans",
         "gpu.overview",

@@ -33,7 +33,8 @@ MEAN, SQUARE = ".mean", ".square"  # the states that are means of gradients and 
 MEAN_SHARE = "mean_share_"  # ahead of how many batches a mean over all was of at first
 RUNNING_MEAN, COUNTER = "running_mean", "num_batches_tracked"  # buffers of PyTorch's batch norms
 LABELS = "labels"  # the input that a named loss compares with
-LOSS = "loss"  # the output that is a step's mean loss
+LOSS = "loss"  # the output that is a step's mean loss, and the entry that tells one of several
+LOSS_SUM = "loss.sum"  # the state that is the sum of losses that were not told yet
 TRAINING = "training"  # of a manifest's options, what `Recipe.stated` says
 Rate = float | Callable[[int], float]
 Schedule = Callable[[int], float]
@@ -294,6 +295,7 @@ class Recipe:
             many batches these were of at first.
         batch: whose the rows of a batch are.
         weighted: as of `Labels`.
+        loss_every: so many steps after which their mean loss is told; 0 where each tells its own.
     """
 
     loss: str
@@ -310,11 +312,16 @@ class Recipe:
     shares: Mapping[str, int] = field(default_factory=dict)
     batch: BatchOwners = field(default_factory=BatchOwners)
     weighted: bool = False
+    loss_every: int = 0
 
     @property
     def labels(self) -> Labels:
         """What rows of labels may be."""
         return Labels(self.loss, self.classes, self.weighted)
+
+    def tells_loss(self, steps: int) -> bool:
+        """Whether the mean loss of the last steps is told after so many."""
+        return self.loss_every > 0 and steps % self.loss_every == 0
 
     @property
     def announced(self) -> tuple[str, ...]:
@@ -375,10 +382,12 @@ class Recipe:
                 "counters": {str(name): (int(n), int(each)) for name, (n, each) in counters},
                 "batch": _batch(**found.get("batch", {})),
                 "weighted": bool(found.get("weighted", False)),
+                "loss_every": int(found.get("loss_every", 0)),
             }
             recipe = Recipe(**{**found, **read})
             whose = recipe.batch.rows.values()
-            is_whole = recipe.rows > 0 <= recipe.classes and sum(whose) in (0, recipe.rows)
+            is_whole = recipe.rows > 0 <= min(recipe.classes, recipe.loss_every)
+            is_whole = is_whole and sum(whose) in (0, recipe.rows)
         except (TypeError, KeyError, ValueError):
             raise refusal from None
         if not is_whole:

@@ -53,6 +53,7 @@ from veilgraph.ir.training import (
     HELD,
     LABELS,
     LOSS,
+    LOSS_SUM,
     NOISE,
     OVERFLOW,
     SGD,
@@ -61,7 +62,7 @@ from veilgraph.ir.training import (
     Masks,
     Optimizer,
 )
-from veilgraph.passes.graph.derivatives.algebra import filled, reshaped, total
+from veilgraph.passes.graph.derivatives.algebra import filled, reshaped, scaled, total
 from veilgraph.passes.graph.differentiate import gradients
 from veilgraph.passes.graph.public_factors import constant
 from veilgraph.passes.graph.training.batch_norms import (
@@ -93,6 +94,7 @@ class Training:
         batch: whose the rows of a batch are.
         weighted: rows of labels of `cross_entropy` may sum to other numbers than 1.
         classes: numbers in a row of labels that the model's own loss takes; 0 if it takes none.
+        loss_every: so many steps after which their mean loss is told; 0 where each tells its own.
     """
 
     forward: Graph
@@ -105,6 +107,7 @@ class Training:
     batch: BatchOwners = field(default_factory=BatchOwners)
     weighted: bool = False
     classes: int = 0
+    loss_every: int = 0
 
     def check(self) -> None:
         """Raises UsageError for what can't be trained."""
@@ -300,7 +303,12 @@ class Training:
     @property
     def states(self) -> dict[str, str]:
         """Of each state, the output that it is in the next step."""
-        return {name: f"{name}.next" for name in (*self.begun, *self.kept)}
+        return {name: f"{name}.next" for name in (*self.begun, *self.kept, *self.summed)}
+
+    @property
+    def summed(self) -> dict[str, tuple[int, ...]]:
+        """The states that sum something over steps, with their shapes."""
+        return {LOSS_SUM: (1,)} if self.loss_every else {}
 
     @property
     def kept(self) -> dict[str, str]:
@@ -314,7 +322,8 @@ class Training:
 
         A velocity is judged by itself, and Adam's means by the updates that they make.
         """
-        taken = {name: f"{name}.update" for name in (*self.moved, *self.statistics)}
+        every = (*self.moved, *self.statistics, *self.summed)
+        taken = {name: f"{name}.update" for name in every}
         if not isinstance(self.optimizer, SGD):
             return taken
         if self.kept and not self.optimizer.nesterov:
@@ -332,6 +341,9 @@ class Training:
             UsageError: a parameter that the loss does not depend on.
         """
         graph = self._with_states(self.kept, self.masks)
+        if self.summed:
+            graph.add_inputs(self.summed)
+            graph.declare_states([*graph.states, *self.summed])
         shares = graph.add_inputs(dict.fromkeys(self.shares, ()))
         statistics = normalise_by_batch(graph, shares)
         labels = self._labels(graph)
@@ -349,9 +361,13 @@ class Training:
         for name, gradient in found.items():
             with graph.ahead_of_return(f"{name}.update/"):
                 outputs |= self._updated(graph, name, gradient, updates)
-        if reveals_loss:
+        if reveals_loss or self.summed:
             with graph.ahead_of_return("loss/"):
-                outputs[LOSS] = self._loss(graph, labels)
+                loss = self._loss(graph, labels)
+                outputs |= {LOSS: loss} if reveals_loss else {}
+                if self.summed:
+                    total = ops.Add.build(graph.inputs[LOSS_SUM], loss)
+                    outputs |= {self.states[LOSS_SUM]: total, self.updates[LOSS_SUM]: loss}
         graph.replace_outputs(outputs)
         self._take_apart(graph)
         for name, state in self.held.items():
@@ -459,7 +475,20 @@ class Training:
             for state, name in self.kept.items():
                 zeros = np.zeros(self.forward.weights[name].shape, np.float32)
                 outputs[f"{state}.next"] = ops.Constant.build(value=zeros)
+            for state, shape in self.summed.items():
+                zeros = np.zeros(shape, np.float32)
+                outputs[self.states[state]] = ops.Constant.build(value=zeros)
         graph.finish(outputs)
+        return graph
+
+    def telling(self) -> Graph:
+        """The mean loss of the steps since it was told, which begins anew."""
+        graph = Graph.create(self.forward.module.context, self.summed, {})
+        graph.declare_states([*self.summed])
+        with graph.end("loss/"):
+            mean = scaled(graph.inputs[LOSS_SUM], 1 / self.loss_every)
+            nothing = ops.Constant.build(value=np.zeros(self.summed[LOSS_SUM], np.float32))
+        graph.finish({LOSS: mean, self.states[LOSS_SUM]: nothing})
         return graph
 
     def release(self) -> Graph:
@@ -473,7 +502,9 @@ class Training:
     def audit(self, bounds: Mapping[str, float]) -> Graph:
         """1 if an element of a state is further from zero than its bound, by name; else 0."""
         like = dict(zip(self.begun, self.begun, strict=True)) | self.kept
-        shapes = {name: self.forward.weights[like[name]].shape for name in bounds}
+        shapes = {
+            name: self.summed.get(name) or self.forward.weights[like[name]].shape for name in bounds
+        }
         graph = Graph.create(self.forward.module.context, shapes, {})
         graph.declare_states([*bounds])
         with graph.end("audit/"):

@@ -69,6 +69,7 @@ from veilgraph.training.row_shares import SHARE_PASSES, shares_of
 
 PARAMETERS = "parameters"  # in place of an output's name: what `reveal` tells
 EXACT = 2.0**-12  # error of the parameters as they begin and as they are told, relative to them
+LOSS_ERROR = 2.0**-8  # of the mean loss of several steps, relative to it
 MAX_NOISE = 0.05
 
 
@@ -85,6 +86,7 @@ def compile_training(
     freeze: Sequence[str] = (),
     reveal: Mapping[str, str | Sequence[str]] | None = None,
     reveal_as: str | Mapping[str, str] | None = None,
+    loss_every: int | None = None,
     audit: bool = True,
     share_once: bool = False,
     noise: float | None = None,
@@ -127,6 +129,8 @@ def compile_training(
         reveal: who receives what, by name: "loss" of each step, an output of the model, or
             "parameters".
         reveal_as: as in `compile`, of outputs of the model.
+        loss_every: so many steps after which the mean of their losses is told, and no step's own:
+            an epoch, for one. The sum is a state. None lets each step tell its loss.
         audit: whether the plan has that entry; without it nothing tells that a value overflowed.
         share_once: rows are shared once, before the first step, and each party keeps its shares of
             them in memory. A step finds its batch there, and sends no rows.
@@ -174,6 +178,7 @@ def compile_training(
         noise is not None,
         whose,
         classes=classes,
+        loss_every=_loss_every(loss_every, receivers),
     )
     training.check()
     rows = _rows(training, samples)
@@ -276,7 +281,10 @@ def _owners(training: Training, given: Mapping[str, str]) -> dict[str, str]:
 
 def _graphs(training: Training, receivers: Mapping[str, tuple[str, ...]]) -> dict[str, Graph]:
     """A program for each entry, the step first."""
-    graphs = {STEP: training.step(reveals_loss=LOSS in receivers), START: training.start()}
+    tells_each = LOSS in receivers and not training.loss_every
+    graphs = {STEP: training.step(reveals_loss=tells_each), START: training.start()}
+    if training.loss_every:
+        graphs[LOSS] = training.telling()
     outputs = [name for name in training.forward.outputs if name in receivers]
     if outputs:
         graphs[EVALUATE] = training.evaluation()
@@ -344,7 +352,7 @@ def _options(
         STEP: replace(
             common,
             max_error=max_error or (found.allowed if common.frac_bits is None else None),
-            tolerances={} if max_error else found.tolerances,
+            tolerances=_tolerances(training, found, max_error),
             states=states,
             updates=updates,
             announced=training.announced,
@@ -357,11 +365,42 @@ def _options(
         ),
         START: replace(common, ring_bits=None, frac_bits=None, max_error=EXACT, states=states),
         EVALUATE: replace(common, reveal_as=forms),
+        LOSS: replace(
+            common,
+            ring_bits=None,
+            frac_bits=None,
+            max_error=LOSS_ERROR,
+            states={name: states[name] for name in training.summed},
+        ),
         REVEAL: replace(common, ring_bits=None, frac_bits=None, max_error=EXACT),
     }
     return {
         name: replace(every[name], samples=own[name], state_ranges=ranges[name]) for name in graphs
     }
+
+
+def _tolerances(training: Training, found: Rehearsed, max_error: float | None) -> dict[str, float]:
+    """How many times as much outputs of a step may be off by, by output."""
+    least = max_error or found.allowed
+    sums = {training.updates[name]: LOSS_ERROR / least for name in training.summed}
+    return {
+        **({} if max_error else found.tolerances),
+        **{name: tolerance for name, tolerance in sums.items() if tolerance > 1.0},
+    }
+
+
+def _loss_every(given: int | None, receivers: Mapping[str, tuple[str, ...]]) -> int:
+    """UsageError for an interval that makes no sense, or of what nobody is told."""
+    if given is None:
+        return 0
+    if given < 1:
+        raise UsageError(f"A loss after each {given} steps makes no sense.", "Give 1 or more.")
+    if LOSS not in receivers:
+        raise UsageError(
+            f"A loss would be told after each {given} steps, and nobody receives it.",
+            "Name who does, as `reveal` of loss, or leave out the interval.",
+        )
+    return given
 
 
 def _stating(plan: Plan, training: Training, model: Model, noise: Noise | None) -> Plan:
@@ -381,6 +420,7 @@ def _stating(plan: Plan, training: Training, model: Model, noise: Noise | None) 
         training.shares,
         training.batch,
         training.weighted,
+        training.loss_every,
     )
     options = {**plan.manifest.options, TRAINING: recipe.stated()}
     options |= {UNSAVED: [*training.held.values()]} if training.held else {}

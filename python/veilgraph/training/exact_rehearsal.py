@@ -25,7 +25,7 @@ from veilgraph.compilation.native_products import NativeProducts
 from veilgraph.ir.errors import AccuracyError, UsageError
 from veilgraph.ir.meaning.onnx_runtime import OnnxProgram
 from veilgraph.ir.meaning.secret import Excursion, evaluate
-from veilgraph.ir.training import LABELS, LOSS, START, STEP, Rate, Recipe, schedule
+from veilgraph.ir.training import LABELS, LOSS, LOSS_SUM, START, STEP, Rate, Recipe, schedule
 from veilgraph.library import (
     AnyArrays,
     AnyPlan,
@@ -184,6 +184,8 @@ def rehearse(
         given = real.given(step, batches.rate)
         factors = {name: np.array(x) for name, x in batches.told(step).items()}
         fixed.step({**given, **factors}, own)
+        if recipe.tells_loss(step + 1):
+            fixed.begin_sum()
         real.step(step, given)
         if (step + 1) % (steps // epochs) == 0:
             judged.append((judge.of(real.states), judge.of(fixed.states)))
@@ -294,6 +296,10 @@ class _ExactRun:
             rows = {state: rows[name] for state, name in self._held.items()}
         public = {name: x for name, x in given.items() if name not in names}
         self._run(self._step, {**public, **rows, **self.states})
+
+    def begin_sum(self) -> None:
+        """Begins the sum of losses anew, as who is told their mean does."""
+        self.states[LOSS_SUM] = np.zeros_like(self.states[LOSS_SUM])
 
     def _run(self, programs: PlanPrograms, given: Mapping[str, Array]) -> None:
         taken = (*programs.inputs, *programs.states)

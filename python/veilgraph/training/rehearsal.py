@@ -21,7 +21,7 @@ from veilgraph.ir.errors import AccuracyError
 from veilgraph.ir.graph.program import Graph, name_of
 from veilgraph.ir.meaning.onnx_runtime import OnnxProgram
 from veilgraph.ir.secret.types import RangeSource, RealRange
-from veilgraph.ir.training import LOSS, Noise, Schedule, mean_shares
+from veilgraph.ir.training import LOSS, LOSS_SUM, Noise, Schedule, mean_shares
 from veilgraph.passes.graph.approximate import Approximate
 from veilgraph.passes.graph.fold_batch_norm import FoldBatchNorm
 from veilgraph.passes.graph.fold_constants import FoldConstants
@@ -197,6 +197,7 @@ class FloatRun:
         weights = training.forward.weights
         self.states: dict[str, Array] = {n: weights[n] for n in training.begun}
         self.states |= {n: np.zeros_like(weights[of]) for n, of in training.kept.items()}
+        self.states |= {n: np.zeros(shape, np.float32) for n, shape in training.summed.items()}
         count = min(map(len, rows.values()))
         self._orders = orders(count, training.rows, seed)
         self._others = orders(count, training.rows, seed + 1)
@@ -277,6 +278,9 @@ class FloatRun:
             _add(extremes, "input", given)
             _add(extremes, "operation", computed)
         _add(self._every, "input", self.states)
+        every = self._training.loss_every
+        if every and (number + 1) % every == 0:
+            self.states[LOSS_SUM] = np.zeros_like(self.states[LOSS_SUM])
 
     def _outputs_of(self, values: Mapping[ir.Value, Array]) -> dict[str, Array]:
         return {name: values[value] for name, value in self._outputs.items()}

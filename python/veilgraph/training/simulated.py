@@ -50,7 +50,7 @@ class Trained:
     """What parties were told in a simulated run.
 
     Attributes:
-        losses: of each step, where somebody receives it.
+        losses: of each step, or the mean of several, where somebody receives it.
         parameters: at the end, by name, where somebody receives them.
         outputs: of each evaluation, by name.
         step_bytes: what all parties sent in each step, offline and online.
@@ -113,6 +113,9 @@ def simulate_training(
             given |= parts_of(recipe, own, who, batches.noise_rate(number), sampler)
         runs.append((STEP, given))
         orders.append(order)
+        if recipe.tells_loss(number + 1):
+            runs.append((LOSS, {}))
+            orders.append({})
     runs += [(AUDIT, {})] if AUDIT in plan.manifest.entries else []
     evaluated = list(evaluations(plan, recipe, evaluate)) if evaluate is not None else []
     runs += [(EVALUATE, batch) for batch in evaluated]

@@ -50,6 +50,7 @@ class Trained:
     share_once: bool | None
     noise: float | None
     like: Path | None
+    loss_every: int | None
 
 
 OPTIONS = (
@@ -80,6 +81,13 @@ OPTIONS = (
         is_flag=True,
         default=None,
         help="With --train and --momentum: Nesterov's, which rounds a parameter twice a step.",
+    ),
+    click.option(
+        "--loss-every",
+        type=int,
+        metavar="STEPS",
+        help="With --train and --reveal loss=PARTY: so many steps after which the mean of their "
+        "losses is told.  [default: each step's own]",
     ),
     click.option(
         "--like",
@@ -211,6 +219,7 @@ def compiled(
         "share_once": trained.share_once,
         "noise": trained.noise,
         "like": trained.like,
+        "loss_every": trained.loss_every,
     }
     around: Any = {name: given[name] for name in Around.__annotations__}
     plan, weights = veilgraph.compile_training(

@@ -37,12 +37,14 @@ class Prepared:
     """An inference whose offline phase is done: its number, its keys, and what that left.
 
     `memory` is empty while what the phase left is where it left it, in the party's own memory; and
-    before that phase, of one that `Party.reserve` gave.
+    before that phase, of one that `Party.reserve` gave. `store` is the id of the store that it
+    waited in, whose numbers are its own; empty for this session's.
     """
 
     number: int
     keys: DrawKeys
     memory: bytes = b""
+    store: bytes = b""
 
 
 def encoded_inputs(
@@ -98,7 +100,9 @@ class Party:
         self._loops: dict[tuple[Phase, int], tuple[PhaseLoop, PhaseRecord]] = {}
         self._places: dict[tuple[Phase, int], list[MemoryRange]] = {}
         self.setup = Transcript()
-        self.runs = 0  # the latest inference that was begun
+        self.runs = 0  # the latest inference that was begun with this session's keys
+        self.done = 0  # inferences that ended, with whatever keys
+        self._of_stores: dict[bytes, int] = {}  # the latest that was begun, by the store's id
         self._number = 0  # the one whose draws are made now
         self._reserved: set[int] = set()  # whose keys are made, and nothing was drawn with them
         self._ahead: set[int] = set()  # prepared here, and not run
@@ -135,6 +139,8 @@ class Party:
         inputs: Mapping[str, npt.ArrayLike],
         prepared: Prepared | None = None,
         entry: int = 0,
+        *,
+        is_agreed: bool = False,
     ) -> tuple[dict[str, Array], Transcript]:
         """One run of an entry: this party's outputs by name, and what it took.
 
@@ -144,6 +150,7 @@ class Party:
             inputs: this party's own, by name.
             prepared: its offline phase, run before; None runs it now.
             entry: its number in the plan; the same at all parties.
+            is_agreed: whether `agree_on` said so already.
 
         Raises:
             UsageError: an input that is missing, unknown, of another shape or not finite.
@@ -154,7 +161,8 @@ class Party:
         start = time.perf_counter()
         self._require_state()
         encoded = encoded_inputs(self.program, inputs, entry)
-        self.agree_on(entry)
+        if not is_agreed:
+            self.agree_on(entry)
         own_seconds = time.perf_counter() - start
         transcript = Transcript()
         if prepared is None:
@@ -163,7 +171,7 @@ class Party:
             is_left = self._left == (prepared, entry)
             if self._traces and not is_left:
                 self.device.trace()  # what ran last was not this inference's
-            self._begin(prepared.number, prepared.keys, self._ahead, is_left=is_left)
+            self._begin_prepared(prepared, is_left=is_left)
             if not is_left:
                 self.restore(Phase.OFFLINE, prepared.memory, entry)
             transcript.phases[Phase.OFFLINE] = PhaseRecord()
@@ -172,6 +180,7 @@ class Party:
         self._state_is_whole = False
         self._run(Phase.ONLINE, transcript, entry)
         self._state_is_whole = True
+        self.done += 1
         start = time.perf_counter()
         own = (t for t in self.program.outputs if t.entry == entry)
         outputs = {t.name: decode(self._words(t), t) for t in own}
@@ -181,6 +190,11 @@ class Party:
             transcript.spans = self.device.spans
             self.device.trace()
         return outputs, transcript
+
+    def stand_by(self) -> Transcript:
+        """One run in which this party does nothing: its peers have the offline phase already."""
+        self.done += 1
+        return Transcript({Phase.OFFLINE: PhaseRecord(), Phase.ONLINE: PhaseRecord()})
 
     def _require_state(self) -> None:
         """SecurityAbort where a run broke off: some parties may have the states after it."""
@@ -318,18 +332,29 @@ class Party:
             among: numbers that may begin though later ones did; this one is taken out.
             is_left: what its offline phase left is in memory; else that of another is copied first.
         """
-        if number not in among and number <= self.runs:
-            raise SecurityAbort(
-                f"Inference {number} comes after inference {self.runs}: its randomness was used.",
-                "Begin another session.",
-            )
+        if number not in among:
+            _require_later(number, self.runs)
+        self._draw_as(number, keys, is_left=is_left)
+        among.discard(number)
+        self.runs = max(number, self.runs)
+
+    def _begin_prepared(self, prepared: Prepared, *, is_left: bool) -> None:
+        """The same, of one that was prepared: numbers of each store are counted by themselves."""
+        number, store = prepared.number, prepared.store
+        if not store:
+            self._begin(number, prepared.keys, self._ahead, is_left=is_left)
+            return
+        _require_later(number, self._of_stores.get(store, 0))
+        self._draw_as(number, prepared.keys, is_left=is_left)
+        self._of_stores[store] = number
+
+    def _draw_as(self, number: int, keys: DrawKeys, *, is_left: bool) -> None:
         require_number(number, 1 << 32)
         if self._left is not None and not is_left:
             left, entry = self._left
             left.memory = self.kept(Phase.OFFLINE, entry)
         self._left = None
-        among.discard(number)
-        self._number, self.runs = number, max(number, self.runs)
+        self._number = number
         self.device.rekey(keys.table(self._holders))
 
     def kept(self, phase: Phase, entry: int = 0) -> bytes:
@@ -404,3 +429,12 @@ class Party:
     def _write(self, tensor: Tensor, words: Words) -> None:
         content = np.ascontiguousarray(words).reshape(-1).view(np.uint8)
         self.device.copy_in(tensor.offset, content)
+
+
+def _require_later(number: int, latest: int) -> None:
+    """SecurityAbort for an inference of numbers that began already."""
+    if number <= latest:
+        raise SecurityAbort(
+            f"Inference {number} comes after inference {latest}: its randomness was used.",
+            "Begin another session.",
+        )

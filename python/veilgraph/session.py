@@ -29,6 +29,7 @@ from veilgraph.runtime.session.setup import (
     config_of,
     join,
     join_from_store,
+    open_store,
     prepare,
     require_store,
     store_at,
@@ -36,6 +37,7 @@ from veilgraph.runtime.session.setup import (
 from veilgraph.runtime.simulate import entry_of
 from veilgraph.runtime.store.share_files import DealtShares, load_shares
 from veilgraph.runtime.store.state_files import SavedState, load_state, save_state
+from veilgraph.runtime.store.stored_runs import StoredRuns
 from veilgraph.runtime.store.weights import load_weights
 from veilgraph.runtime.transcript import Transcript
 from veilgraph.verification.consent import require_accepted
@@ -107,6 +109,9 @@ class Session:
         timeout_seconds: how long a peer may be silent, in place of parties.yaml's.
         shape: of a network to imitate, for measurements; refused beyond loopback.
         store: a folder that `prepare` filled: weights and offline phases come from there.
+        stored_entry: the entry that alone takes its offline phases from `store`; others run theirs
+            in this session, so weights are given and dealers are there. All parties name it, who
+            has no store too; with no store at any all is live.
         resume: a file that this party saved with `save_state`: states begin as they were then, and
             else as zero. All parties go on from what the same run left, or all from zero. A list
             says from what this party can go on, newest first, None being zero: two at most. All
@@ -146,6 +151,7 @@ class Session:
         timeout_seconds: float | None = None,
         shape: Shape | None = None,
         store: str | Path | None = None,
+        stored_entry: str | None = None,
         resume: str | Path | list[str | Path | None] | None = None,
         trust_author: bool = False,
         signature: str | Path | None = None,
@@ -184,8 +190,13 @@ class Session:
         self.transcripts: list[Transcript] = []
         self.note = b""
         self._from_store: FromStore | None = None
+        self._stored: StoredRuns | None = None
+        number = entry_of(self.plan, stored_entry)
+        opened = None
+        if store is not None and stored_entry is not None:
+            opened = open_store(self.plan, self._config, Path(store), number)
         start = time.perf_counter()
-        if store is not None:
+        if store is not None and opened is None:
             self._from_store = join_from_store(self.plan, self._config, Path(store), **options)
             self._party, self.id = self._from_store.party, self._from_store.session_id
             self._tell("connected with all parties", time.perf_counter() - start)
@@ -199,6 +210,8 @@ class Session:
             self._party.share_weights(own.arrays, own.dealt)
             self._tell("weights are shared", self.setup_seconds)
             self._begin_from(files.get(joined.origin))
+            if stored_entry is not None:
+                self._stored = StoredRuns.agreed(self._party, opened, number)
         except BaseException as error:
             self._party.__exit__(type(error), error, error.__traceback__)
             raise
@@ -257,7 +270,7 @@ class Session:
             SecurityAbort: a run that broke off has lost the states.
             ResourceLimitError: no room; what was there before is whole.
         """
-        saved = SavedState(self._party.state(), self.id, self._party.runs, note)
+        saved = SavedState(self._party.state(), self.id, self._party.done, note)
         me = self._config.me.name
         save_state(path, self.plan, me, saved, secret_of(self._config.key))
 
@@ -317,17 +330,27 @@ class Session:
         Raises:
             UsageError: an input that does not fit, no such entry, another one than the store was
                 prepared for, or more inferences than the session is for.
+            ResourceLimitError: a store that is used up; nothing was run.
             SecurityAbort: another entry than a peer's, or states that were lost.
         """
         self._require_left(1)
         number = entry_of(self.plan, entry)
         if self._from_store is not None:
             outputs, transcript = self._from_store.infer(inputs, number, self._to_come())
+        elif self._stored is not None and self._stored.entry == number:
+            outputs, transcript = self._stored.infer(inputs)
         else:
+            if self._stored is not None:
+                self._stored.go_live()
             outputs, transcript = self._party.infer(inputs, entry=number)
         self.transcripts.append(transcript)
         self._tell_run("inference")
         return outputs
+
+    @property
+    def left_in_store(self) -> int | None:
+        """Runs of `stored_entry` that all parties have left; None where none has a store."""
+        return None if self._stored is None else self._stored.left
 
     def answers(self, own: bytes, topic: str) -> dict[str, bytes]:
         """What each peer says where this party says `own`: as many bytes, which are public."""
@@ -368,7 +391,7 @@ class Session:
             ResourceLimitError: no room; what was stored before is whole.
             SecurityAbort: another entry than a peer's.
         """
-        if self._from_store is not None:
+        if self._from_store is not None or self._stored is not None:
             raise UsageError("This session runs on a store.", "Prepare in a session without one.")
         self._require_left(count)
         folder = None if store is None else Path(store)

@@ -26,6 +26,7 @@ from veilgraph.runtime.session.private_keys import secret_of
 from veilgraph.runtime.session.session_ids import SpentSessions
 from veilgraph.runtime.store.position import StoreState
 from veilgraph.runtime.store.store import Store, StoredSession, purpose, store_id
+from veilgraph.runtime.store.stored_runs import OpenStore
 from veilgraph.runtime.transcript import Transcript
 
 
@@ -211,18 +212,41 @@ def join_from_store(
     """
     _taking_part(plan, config, from_store=True)
     secret = secret_of(config.key)
+    opened = _opened(plan, folder, config, secret)
+    store, stored = opened.store, opened.session
+    store.require(stored.id, inferences)
+    joined = join(plan, config, inferences=inferences, from_store=True, secret=secret, **options)
+    joined.party.restore(Phase.SETUP, stored.memory)
+    return FromStore(joined.party, store, stored.id, joined.session_id, opened.entry, joined.origin)
+
+
+def open_store(plan: Plan, config: Config, folder: Path, entry: int) -> OpenStore:
+    """This party's store of runs of an entry, for a session whose other runs are live.
+
+    Raises:
+        UsageError: a party that keeps nothing, a store of another entry, or no store.
+        SecurityAbort: a store of another plan, or a file that was changed.
+    """
+    names = plan.manifest.entries
+    require_store(plan, config.me.name, folder)
+    opened = _opened(plan, folder, config, secret_of(config.key))
+    if opened.entry != entry:
+        raise UsageError(
+            f"The store {folder} was prepared for entry `{names[opened.entry]}`, and runs of "
+            f"`{names[entry]}` are taken from it here.",
+            f"Prepare one with --entry {names[entry]}.",
+        )
+    return opened
+
+
+def _opened(plan: Plan, folder: Path, config: Config, secret: bytes) -> OpenStore:
     store = _store(folder, config, secret)
-    stored = store.session()
-    purposes = _purposes(plan)
+    stored, purposes = store.session(), _purposes(plan)
     if stored.purpose not in purposes:
         raise SecurityAbort(
             f"The store {folder} was prepared for another plan.", "Prepare one for this plan."
         )
-    store.require(stored.id, inferences)
-    joined = join(plan, config, inferences=inferences, from_store=True, secret=secret, **options)
-    joined.party.restore(Phase.SETUP, stored.memory)
-    entry = purposes.index(stored.purpose)
-    return FromStore(joined.party, store, stored.id, joined.session_id, entry, joined.origin)
+    return OpenStore(store, stored, purposes.index(stored.purpose))
 
 
 def _purposes(plan: Plan) -> list[bytes]:

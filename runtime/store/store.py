@@ -38,6 +38,8 @@ from veilgraph.runtime.store.at_rest import (
 from veilgraph.runtime.store.position import StoreState
 
 _OFFER = struct.Struct("<32sQQ")  # store id, next number, last number
+_END = 1 << 62
+ANY, NONE_LEFT = (0, _END), (_END, 0)  # of all inferences the first and the last, and of none
 _ASIDE = ".taken"  # of a file whose inference is about to be spent
 _SESSION = "store.session"
 
@@ -67,6 +69,38 @@ def store_id(session_id: bytes, first: int) -> bytes:
 def purpose(plan_digest: bytes, entry: str) -> bytes:
     """What a store is for, 32 bytes: runs of one entry of a plan."""
     return hashlib.sha256(b"veilgraph store of\0" + plan_digest + entry.encode()).digest()
+
+
+def common_to_all(links: Links, store_id: bytes, own: tuple[int, int]) -> tuple[int, int]:
+    """The next inference that every party still has, and how many there are from it on.
+
+    Args:
+        own: what this party has left; `ANY` where it keeps nothing, and goes along with the others.
+
+    Raises:
+        SecurityAbort: parties whose stores were not made together, or a copied store.
+    """
+    mine = (store_id, *own)
+    offers = [mine]
+    received = {peer: bytearray(_OFFER.size) for peer in links.sent_bytes}
+    links.exchange(
+        {peer: _OFFER.pack(*mine) for peer in received}, received, "agreeing on the store"
+    )
+    for peer, content in received.items():
+        offer = _OFFER.unpack(content)
+        if offer[0] != store_id:
+            raise made_elsewhere(links.names[peer])
+        offers.append(offer)
+    number = max(offer[1] for offer in offers)
+    return number, max(0, min(offer[2] for offer in offers) - number + 1)
+
+
+def made_elsewhere(peer: str) -> SecurityAbort:
+    """Of a peer's store."""
+    return SecurityAbort(
+        f"The store of {peer} was made in another session.",
+        "All parties must use stores that one `prepare` made together.",
+    )
 
 
 class Store:
@@ -166,27 +200,16 @@ class Store:
             SecurityAbort: parties whose stores were not made together, or a copied store.
             ResourceLimitError: a store with fewer left; none of them is spent.
         """
-        with self._state.held(store_id) as ratchet:
-            left = self._left(ratchet)
-        mine = (store_id, left[0] if left else 1 << 62, left[-1] if left else 0)
-        offers = [mine]
-        received = {peer: bytearray(_OFFER.size) for peer in links.sent_bytes}
-        links.exchange(
-            {peer: _OFFER.pack(*mine) for peer in received}, received, "agreeing on the store"
-        )
-        for peer, content in received.items():
-            offer = _OFFER.unpack(content)
-            if offer[0] != store_id:
-                raise SecurityAbort(
-                    f"The store of {links.names[peer]} was made in another session.",
-                    "All parties must use stores that one `prepare` made together.",
-                )
-            offers.append(offer)
-        number = max(offer[1] for offer in offers)
-        common = max(0, min(offer[2] for offer in offers) - number + 1)
+        number, common = common_to_all(links, store_id, self.offer(store_id))
         if common < wanted:
             raise _short(common, wanted)
         return number
+
+    def offer(self, store_id: bytes) -> tuple[int, int]:
+        """The first and the last inference that this party has left, for `common_to_all`."""
+        with self._state.held(store_id) as ratchet:
+            left = self._left(ratchet)
+        return (left[0], left[-1]) if left else NONE_LEFT
 
     def take(self, number: int, store_id: bytes) -> Taken:
         """What was prepared for inference `number`, spent from now on, and all before it.
@@ -277,13 +300,18 @@ def _missing(path: Path, error: OSError) -> UsageError:
 
 def _short(left: int, wanted: int) -> ResourceLimitError:
     if left == 0:
-        return ResourceLimitError(
-            "The store is used up: no inference is left that every party has.",
-            "Run `prepare` again, into a new folder.",
-        )
+        return used_up()
     return ResourceLimitError(
         f"The store has {left} of the {wanted} inferences that this session is for; none is spent.",
         f"Give --iterations {left} at every party, or run `prepare` again, into a new folder.",
+    )
+
+
+def used_up() -> ResourceLimitError:
+    """Of a store without a single inference that all parties have left."""
+    return ResourceLimitError(
+        "The store is used up: no inference is left that every party has.",
+        "Run `prepare` again, into a new folder.",
     )
 
 

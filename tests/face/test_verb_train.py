@@ -52,12 +52,17 @@ def command(party: str, *more: object) -> list[str]:
 
 def run_parties(**more: tuple[object, ...]) -> dict[str, tuple[int, str, str]]:
     """All parties at the same time; exit code, output and error of each."""
+    return run_commands({party: command(party, *options) for party, options in more.items()})
+
+
+def run_commands(commands: dict[str, list[str]]) -> dict[str, tuple[int, str, str]]:
+    """The same of any verb."""
     processes = {
         party: subprocess.Popen(
-            [sys.executable, "-m", "veilgraph.cli", *command(party, *options)],
+            [sys.executable, "-m", "veilgraph.cli", *words],
             text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )
-        for party, options in more.items()
+        for party, words in commands.items()
     }  # fmt: skip
     ended = {party: process.communicate(timeout=120) for party, process in processes.items()}
     return {party: (processes[party].returncode, *told) for party, told in ended.items()}
@@ -132,6 +137,31 @@ def test_ctrl_c_in_a_step_leaves_the_last_checkpoint(folder: Path) -> None:
     )
     assert [code for code, _, _ in again.values()] == [0, 0, 0], again
     assert "Going on after step" in again["alice"][2]
+
+
+def test_steps_from_a_store_till_it_is_used_up(folder: Path) -> None:
+    """7 at all parties, with a checkpoint of the last step; all go on without a store."""
+    weights = {"bob": ("--weights", "model.weights")}
+    prepared = run_commands(
+        {
+            party: [
+                *("prepare", "model.plan", "--party", party, "--config", f"{party}.yaml"),
+                *("--entry", "step", "--count", "4", "--store", f"{party}.store"),
+                *weights.get(party, ()),
+            ]
+            for party in OWN
+        }
+    )
+    assert [code for code, _, _ in prepared.values()] == [0, 0, 0], prepared
+    own = {p: ("--rate", RATE, "--save", f"{p}.checkpoint") for p in OWN}
+    first = run_parties(**{p: (*given, "--store", f"{p}.store") for p, given in own.items()})
+    assert [code for code, _, _ in first.values()] == [7, 7, 7], first
+    _, _, err = first["carol"]
+    assert f"The store has 4 of the {EPOCH} steps to come." in err
+    assert f"used up after step 4 of {EPOCH}. The checkpoint after step 4 is saved." in err
+    second = run_parties(**{p: (*given, "--resume") for p, given in own.items()})
+    assert [code for code, _, _ in second.values()] == [0, 0, 0], second
+    assert second["alice"][1].startswith(f"{EPOCH - 4} steps in ")
 
 
 def test_progress_says_what_is_left() -> None:

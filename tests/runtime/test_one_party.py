@@ -287,6 +287,21 @@ def test_what_was_reserved_is_prepared_once_and_run_once_or_never(plan: Plan) ->
     session(plan, act)
 
 
+def test_numbers_of_a_store_are_counted_by_themselves(plan: Plan) -> None:
+    """Its keys are its own, so a number of this session's is another inference."""
+
+    def act(party: Party) -> None:
+        made, _ = party.prepare(party.branch())
+        stored = Prepared(made.number, made.keys, made.memory, b"store")
+        party.infer(inputs_of(party), stored)
+        party.infer(inputs_of(party))
+        with pytest.raises(SecurityAbort, match=r"Inference 1 .* its randomness was used"):
+            party.infer(inputs_of(party), stored)
+        assert (party.runs, party.done) == (2, 2)
+
+    session(plan, act)
+
+
 def test_more_inferences_than_draws_can_number(plan: Plan) -> None:
     party = alone(plan, "bob")
     keys = known_keys(3, 1)[1].setup()

@@ -102,6 +102,13 @@ Example, three hosts, each with its own parties.yaml and key:
     help="Go on from the newest checkpoint that all parties have; the same at every party.",
 )
 @click.option(
+    "--store",
+    type=arguments.PATH,
+    metavar="DIR",
+    help="What `prepare --entry step` filled: steps have their offline phase from there, at every "
+    "party but a dealer, or at none. All else runs its own.",
+)
+@click.option(
     "--reveal",
     "reveals",
     is_flag=True,
@@ -180,6 +187,9 @@ def command(
         run = _Run(trainer, step_bytes(plan), epochs, tell, as_json)
         if resume:
             remark(f"Going on after step {trainer.step}.")
+        stored = trainer.session.left_in_store
+        if stored is not None and stored < run.left:
+            remark(f"The store has {stored} of the {units.counted(run.left, 'step')} to come.")
         if run.left > 0:
             every = save_every or trainer.an_epoch
             trainer.fit(

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir.errors import SecurityAbort, UsageError
+from veilgraph.ir.errors import ResourceLimitError, SecurityAbort, UsageError
 from veilgraph.ir.roles import given_by
 from veilgraph.ir.training import (
     AUDIT,
@@ -76,6 +76,9 @@ class Trainer:
         resume: go on from the newest checkpoint that all parties have, the same at all of them, or
             from the beginning where training broke off before the first. Those that some lack are
             given up.
+        store: a folder that `Session.prepare` filled with runs of `step`: steps have their offline
+            phase from there, at all parties that are there online or at none. All else runs its own
+            in this session, so the weights are given, and a dealer is there.
         seed: of the order of rows, the same at all parties; public. Where owners have rows of
             their own, and share them step by step, each shuffles them in an order that it alone
             knows, the same after a resume.
@@ -102,6 +105,7 @@ class Trainer:
         weights: Any = None,
         checkpoint: str | Path | None = None,
         resume: bool = False,
+        store: str | Path | None = None,
         seed: int = 0,
         **options: Any,
     ) -> None:
@@ -119,7 +123,8 @@ class Trainer:
         self._telling = telling(self.plan, self.recipe)
         self._files = self._checkpoints(checkpoint, resume)
         begins = self._files.origins() if self._files and resume else None
-        self.session = Session(self.plan, party, config, weights=weights, resume=begins, **options)
+        options |= {"weights": weights, "resume": begins, "store": store, "stored_entry": STEP}
+        self.session = Session(self.plan, party, config, **options)
         try:
             self.step, self._began = self._progress(resume)
             self._order = self._ordered(own, seed)
@@ -261,6 +266,8 @@ class Trainer:
             UsageError: a rate that is none or that the plan's encoding loses, audits of a plan that
                 has none, or what `Session.run` refuses.
             AccuracyError: a state that left its bounds; the last checkpoint stands.
+            ResourceLimitError: the store is used up. All steps before are done, and are in a
+                checkpoint where some are saved.
             SecurityAbort: another party trains with another rate, or with other rows: another
                 number of them, seed, first step or number of steps.
         """
@@ -273,6 +280,7 @@ class Trainer:
             self.audit()  # says why not
         intervals = {"checkpoint interval": str(every), "audit interval": str(audit_every)}
         self._require_alike(batches.facts(first, count) | intervals)
+        self._require_stored(first, last, every)
         if not first:
             self._run({}, START)
         if self._shares_rows:
@@ -280,6 +288,7 @@ class Trainer:
         own = {tensor.name for tensor in inputs_of(self.plan, STEP, self.party)}
         losses: list[float] = []
         for number, (order, factors) in enumerate(batches.steps(first, count), first):
+            self._require_stored(first, last, every)
             rows = {name: x for name, x in self._data.items() if name in own}
             given: dict[str, Any] = {**picked(rows, order, self.recipe.batch)}
             self.session.put_state(self._shares.batch(order))
@@ -296,13 +305,34 @@ class Trainer:
             losses += [] if loss is None else [loss]
             saves = every > 0 and (self.step % every == 0 or self.step == last)
             is_asked = audit_every > 0 and self.step % audit_every == 0
-            if is_asked or (saves and AUDIT in self._entries):
+            if saves:
+                self._keep()
+            elif is_asked:
                 self.audit()
-            if saves and self._files is not None:
-                self.save()
             if on_step is not None:
                 on_step(number, loss)
         return losses
+
+    def _require_stored(self, first: int, last: int, every: int) -> None:
+        """ResourceLimitError where no step is left in the store; those that were done are kept."""
+        if self.session.left_in_store != 0:
+            return
+        if every and self.step > first and self.step % every:  # all parties find the same
+            self._keep()
+        is_kept = self._saved == self.step
+        kept = f" The checkpoint after step {self.step} is saved." if is_kept else ""
+        raise ResourceLimitError(
+            f"The store is used up after step {self.step} of {last}.{kept}",
+            "Go on with `resume` (--resume), and a store that `prepare --entry step` filled anew, "
+            "or none.",
+        )
+
+    def _keep(self) -> None:
+        """A checkpoint, once an audit found no overflow, where the plan has one."""
+        if AUDIT in self._entries:
+            self.audit()
+        if self._files is not None:
+            self.save()
 
     def _share_rows(self) -> None:
         """All rows, once a session: no checkpoint holds them."""

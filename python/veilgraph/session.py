@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +20,7 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan.tables import Phase, Tensor
 from veilgraph.plans import Plan
 from veilgraph.reports.units import counted
+from veilgraph.runtime.devices.dataflow import replacing
 from veilgraph.runtime.encoding import Words
 from veilgraph.runtime.links.shaping import Shape
 from veilgraph.runtime.session.handshake import MAX_INFERENCES, NO_DEALING, Origin
@@ -40,6 +42,7 @@ from veilgraph.runtime.store.state_files import SavedState, load_state, save_sta
 from veilgraph.runtime.store.stored_runs import StoredRuns
 from veilgraph.runtime.store.weights import load_weights
 from veilgraph.runtime.transcript import Transcript
+from veilgraph.training.reveals import count_run
 from veilgraph.verification.consent import require_accepted
 from veilgraph.verification.receipts import receipt_of, write_receipt
 from veilgraph.verification.signatures import signature_file
@@ -124,7 +127,9 @@ class Session:
     Attributes:
         id: of this session, 32 bytes, public.
         resumed: the file from which all parties went on; None from zero.
-        note: what `save_state` was told to keep in it.
+        note: what goes with the states: what `save_state` was told to keep in the file, and empty
+            once a run has replaced them, unless it is set anew. Of a checkpoint of training it says
+            where that stands: so runs that tell somebody something are counted in `state_dir`.
         transcripts: of each run so far.
 
     Raises:
@@ -256,20 +261,21 @@ class Session:
         """Lets the next run find these parts, of states that all parties put alike."""
         self._party.put_state(words)
 
-    def save_state(self, path: str | Path, note: bytes = b"") -> None:
+    def save_state(self, path: str | Path, note: bytes | None = None) -> None:
         """Writes this party's parts of all states, as the last run left them, encrypted.
 
         A file that is there becomes `path` with .before behind it. Another session goes on from it
         with `resume`, if all parties saved after the same run.
 
         Args:
-            note: what else the file keeps, for the other session's `note`.
+            note: what else the file keeps, for the other session's `note`; this one's if None.
 
         Raises:
             UsageError: a plan without states, or a place that can't be written to.
             SecurityAbort: a run that broke off has lost the states.
             ResourceLimitError: no room; what was there before is whole.
         """
+        note = self.note if note is None else note
         saved = SavedState(self._party.state(), self.id, self._party.done, note)
         me = self._config.me.name
         save_state(path, self.plan, me, saved, secret_of(self._config.key))
@@ -335,6 +341,8 @@ class Session:
         """
         self._require_left(1)
         number = entry_of(self.plan, entry)
+        if self.note:
+            count_run(self.plan, number, self.note, self.state_dir, self._config.me.name)
         if self._from_store is not None:
             outputs, transcript = self._from_store.infer(inputs, number, self._to_come())
         elif self._stored is not None and self._stored.entry == number:
@@ -345,7 +353,14 @@ class Session:
             outputs, transcript = self._party.infer(inputs, entry=number)
         self.transcripts.append(transcript)
         self._tell_run("inference")
+        if self.note and number in self.replacing:
+            self.note = b""
         return outputs
+
+    @cached_property
+    def replacing(self) -> set[int]:
+        """Numbers of the plan's entries whose runs replace states."""
+        return replacing(self.plan)
 
     @property
     def left_in_store(self) -> int | None:

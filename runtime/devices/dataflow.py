@@ -12,11 +12,13 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from veilgraph.ir.plan.plan import Plan
 from veilgraph.ir.plan.tables import (
     ROUND,
     BufferKind,
     Direction,
     PartyPlan,
+    Phase,
     Region,
     Tensor,
     rows_of,
@@ -41,6 +43,21 @@ def accesses(program: PartyPlan) -> list[Access]:
         _of_round(program, row) if row["kernel"] == ROUND else _of_kernel(program, row)
         for row in program.steps
     ]
+
+
+def replacing(plan: Plan) -> set[int]:
+    """Numbers of the entries whose online phases write on a state, at some party."""
+    found = set()
+    for program in plan.programs.values():
+        places = [tensor_place(state) for state in program.states]
+        ends = [(start, start + size) for start, size in places]
+        for row, access in zip(program.steps, accesses(program) if ends else (), strict=False):
+            written = ((start, start + size) for start, size in access.writes)
+            if row["phase"] == Phase.ONLINE and any(
+                first < end and begin < last for first, last in written for begin, end in ends
+            ):
+                found.add(int(row["entry"]))
+    return found
 
 
 def _of_round(program: PartyPlan, row: np.void) -> Access:

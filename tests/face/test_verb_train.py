@@ -164,6 +164,74 @@ def test_steps_from_a_store_till_it_is_used_up(folder: Path) -> None:
     assert second["alice"][1].startswith(f"{EPOCH - 4} steps in ")
 
 
+def test_run_reads_a_checkpoint_and_training_goes_on(folder: Path) -> None:
+    """It is as it was; what is revealed is counted with what a Trainer reveals."""
+    saved = {p: ("--rate", RATE, "--save", f"{p}.checkpoint") for p in OWN}
+    first = run_parties(**{p: (*given, "--save-every", 5) for p, given in saved.items()})
+    assert [code for code, _, _ in first.values()] == [0, 0, 0], first
+    was = {p: Path(f"{p}.checkpoint").read_bytes() for p in OWN}
+
+    def run(entry: str, **more: tuple[str, ...]) -> dict[str, tuple[int, str, str]]:
+        return run_commands(
+            {
+                party: [
+                    *("run", "model.plan", "--party", party, "--config", f"{party}.yaml"),
+                    *("--entry", entry, "--state-file", f"{party}.checkpoint", "--resume"),
+                    *own[2:],
+                    *more.get(party, ()),
+                ]
+                for party, own in OWN.items()
+            }
+        )
+
+    np.save("x.npy", X[:BATCH])
+    one = run("evaluate", alice=("--input", "x=@x.npy"), bob=("--output", "output=@y.npy"))
+    assert [code for code, _, _ in one.values()] == [0, 0, 0], one
+    two = run("reveal", alice=("--output", "w=@w.npy", "--output", "b=@b.npy"))
+    assert [code for code, _, _ in two.values()] == [0, 0, 0], two
+    x = np.load("x.npy")
+    assert np.abs(np.load("y.npy") - (x @ np.load("w.npy") + np.load("b.npy"))).max() < 0.1
+    refused = run("start")
+    assert [code for code, _, _ in refused.values()] == [2, 2, 2], refused
+    told = f"bob.checkpoint is a checkpoint of training after step {EPOCH}, and a run of `start`"
+    assert told in refused["bob"][2]
+    assert {p: Path(f"{p}.checkpoint").read_bytes() for p in OWN} == was
+    again = run_parties(
+        **{p: (*given, "--resume", "--epochs", 2, "--json") for p, given in saved.items()}
+    )
+    assert [code for code, _, _ in again.values()] == [0, 0, 0], again
+    last = json.loads(again["carol"][1].splitlines()[-1])
+    assert last["revealed"] == {"step": 2 * EPOCH, "audit": 3, "evaluate": 1, "reveal": 1}
+
+
+def test_what_was_trained_is_evaluated_and_no_more(folder: Path) -> None:
+    """With no epoch to come; who has no rows takes part, and who receives has each row's."""
+    saved = {p: ("--rate", RATE, "--save", f"{p}.checkpoint") for p in OWN}
+    first = run_parties(**saved)
+    assert [code for code, _, _ in first.values()] == [0, 0, 0], first
+    np.savez("rows.npz", x=X[: BATCH + 3])
+    more = {p: (*given, "--resume", "--evaluate", "--reveal") for p, given in saved.items()}
+    more["alice"] = (*more["alice"], "--evaluate-data", "rows.npz", "--output", "w.safetensors")
+    more["bob"] = (*more["bob"], "--evaluation", "outputs.npz")
+    found = run_parties(**more)
+    assert [code for code, _, _ in found.values()] == [0, 0, 0], found
+    assert "The outputs are in outputs.npz." in found["bob"][1]
+    parameters = load_file("w.safetensors")
+    wanted = X[: BATCH + 3] @ parameters["w"] + parameters["b"]
+    outputs = np.load("outputs.npz")["output"]
+    assert outputs.shape == wanted.shape
+    assert np.abs(outputs - wanted).max() < 0.1
+
+
+def test_parties_of_which_one_reveals(folder: Path) -> None:
+    """Told before the first step, and counted nowhere."""
+    given = ("--rate", RATE, "--timeout", 10)
+    ended = run_parties(alice=given, bob=(*given, "--reveal"), carol=given)
+    assert [code for code, _, _ in ended.values()] == [6, 6, 6], ended
+    assert "bob has --reveal, and alice has not." in ended["carol"][2]
+    assert not [*folder.rglob("reveals-*")]
+
+
 def test_progress_says_what_is_left() -> None:
     said: list[str] = []
     trainer: Any = SimpleNamespace(an_epoch=20, step=25)
@@ -190,6 +258,11 @@ def test_progress_says_what_is_left() -> None:
         ),
         ("bob", ("--reveal", "--output", "b.npz"), "bob receives no parameters here"),
         ("alice", ("--output", "a.npz"), "alice receives no parameters here"),
+        ("alice", ("--evaluate",), "Give its rows with --evaluate-data FILE.npz"),
+        ("bob", ("--evaluate",), "bob receives the outputs. Hint: Give --evaluation FILE.npz"),
+        ("carol", ("--evaluate", "--evaluation", "c.npz"), "Leave out --evaluation"),
+        ("carol", ("--evaluate", "--evaluate-data", "alice.npz"), "owns no input of the model"),
+        ("carol", ("--evaluation", "c.npz"), "Nothing is evaluated here"),
         ("alice", ("--data", "no.npz"), "no.npz can't be read"),
         ("alice", ("--data", "bob.npz"), "There are no rows of `x`"),
         ("alice", ("--save", "alice.npz"), "alice.npz is read here"),

@@ -71,7 +71,7 @@ def test_steps_come_from_a_store_till_it_is_used_up(suite: str, tmp_path: Path) 
         assert trainer.session.left_in_store == 0
         trainer.audit()
         trainer.save() if trainer.plan.party(name).states else None
-        return trainer.evaluate({"x": OWN["alice"]["x"]} if name == "alice" else None, batches=10)
+        return trainer.evaluate({"x": OWN["alice"]["x"]} if name == "alice" else None)
 
     def end(trainer: Any, name: str) -> Any:
         assert (trainer.step, trainer.session.left_in_store) == (8, None)
@@ -119,7 +119,7 @@ def test_steps_of_a_store_and_live_runs_by_turns(suite: str, tmp_path: Path) -> 
         rows, found = {"x": OWN["alice"]["x"][:BATCH]} if name == "alice" else None, []
         for _ in range(2):
             trainer.fit(rate=RATE, steps=2)
-            found.append(trainer.evaluate(rows, batches=1))
+            found.append(trainer.evaluate(rows))
         return found, trainer.reveal()
 
     stored = parties.run(act, **parties.stores(1))

@@ -38,6 +38,7 @@ from veilgraph.ir.training import Recipe
 from veilgraph.runtime.store.state_files import before
 from veilgraph.runtime.store.weights import save_weights
 from veilgraph.training.checkpoints import GIVEN_UP, Checkpoints
+from veilgraph.training.evaluations import Evaluation
 from veilgraph.training.masks import drawn
 
 OWN: dict[str, dict[str, Any]] = {
@@ -108,7 +109,7 @@ def test_parties_train_save_and_resume(suite: str, tmp_path: Path) -> None:
         assert trainer.step == 5
         losses = trainer.fit(rate=lambda step: RATE / (1 + step // 10), steps=7)
         own = {"x": X[: 2 * BATCH]} if name == "alice" else None
-        found = losses, trainer.evaluate(own, batches=2), trainer.reveal()
+        found = losses, trainer.evaluate(own), trainer.reveal()
         every = {"step": (12, 0), "audit": (3, 0), "evaluate": (2, 1), "reveal": (1, 0)}
         assert trainer.revealed == every
         return found
@@ -139,7 +140,7 @@ def test_running_statistics_are_in_checkpoints(suite: str, tmp_path: Path) -> No
     def go_on(trainer: Any, name: str) -> Any:
         trainer.fit(rate=RATE, steps=7)
         own = {"x": X[: 2 * BATCH]} if name == "alice" else None
-        return trainer.evaluate(own, batches=2), trainer.reveal()
+        return trainer.evaluate(own), trainer.reveal()
 
     found = parties.run(go_on, resumes=True)
     _, wanted = by_torch("normed", [RATE] * 13)
@@ -363,7 +364,7 @@ def test_checkpoints_of_another_party_plan_or_verb(tmp_path: Path) -> None:
     parties = Parties(tmp_path, "rep3")
 
     def saves(trainer: Any, name: str) -> None:
-        trainer.session.save_state(tmp_path / f"{name}.other")
+        trainer.session.save_state(tmp_path / f"{name}.other", note=b"")
         trainer.fit(rate=RATE, steps=1, every=1)
 
     parties.run(saves)
@@ -470,6 +471,60 @@ def test_a_plan_without_an_audit(tmp_path: Path) -> None:
     for error in found.values():
         assert isinstance(error, UsageError)
         assert "This plan has no audit" in str(error)
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_who_saves_while_another_does_not(suite: str, tmp_path: Path) -> None:
+    """No training could go on from such checkpoints; a dealer has none anyway."""
+    parties = Parties(tmp_path, suite)
+    found = parties.run(lambda t, _: t.fit(rate=RATE, steps=2), bob={"checkpoint": None})
+    told = "alice has a place for checkpoints (--save), and bob has not."
+    for error in found.values():
+        assert isinstance(error, SecurityAbort)
+        assert error.message == told
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_row_is_evaluated_once(suite: str, tmp_path: Path) -> None:
+    """Fewer than a batch, and more; who has none is told how many there are."""
+    parties = Parties(tmp_path, suite)
+
+    def act(trainer: Any, name: str) -> Any:
+        trainer.fit(rate=RATE, steps=1)
+        counts = (5, BATCH, 2 * BATCH + 1)
+        rows = [{"x": X[:n]} if name == "alice" else None for n in counts]
+        return [trainer.evaluate(each) for each in rows], trainer.reveal()
+
+    found = parties.run(act)
+    parameters = found["alice"][1]
+    outputs = [each["output"] for each in found["bob"][0]]
+    assert [len(each) for each in outputs] == [5, BATCH, 2 * BATCH + 1]
+    for each in outputs:
+        wanted = X[: len(each)] @ parameters["w"] + parameters["b"]
+        assert np.abs(each - wanted).max() < 0.1
+    assert found["carol"][0] == [{}] * 3
+
+
+def test_an_owner_of_inputs_gives_no_rows_to_evaluate(tmp_path: Path) -> None:
+    """Told before anything is sent."""
+    parties = Parties(tmp_path, "rep3", timeout_seconds=3.0)
+    found = parties.run(lambda trainer, _: trainer.evaluate())
+    assert isinstance(found["alice"], UsageError)
+    assert "There are no rows of `x`" in str(found["alice"])
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"alice": 3, "bob": 4}, "Rows to evaluate are unlike in number: alice 3, and bob 4."),
+        ({"alice": 0, "bob": 0}, "Nobody gives rows to evaluate."),
+    ],
+)
+def test_owners_who_evaluate_other_rows(told: dict[str, int], said: str) -> None:
+    plan, _ = trained("logistic", "rep3")
+    with pytest.raises(UsageError) as error:
+        Evaluation.of(Recipe.of(plan.manifest.options), told)
+    assert error.value.message == said
 
 
 @pytest.mark.parametrize(

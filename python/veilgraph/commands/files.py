@@ -141,6 +141,16 @@ def read_archive(path: Path) -> dict[str, Array]:
     return found
 
 
+def write_archive(path: Path, arrays: Mapping[str, Array]) -> None:
+    """An .npz file of these arrays, whole or not at all.
+
+    Raises:
+        UsageError, ResourceLimitError: as `replacing`.
+    """
+    with replacing(path) as file:
+        np.savez(file, allow_pickle=False, **dict(arrays))
+
+
 def _check_header(file: IO[bytes], path: Path, kinds: str) -> None:
     version = np.lib.format.read_magic(file)
     if version not in HEADERS:

@@ -23,6 +23,7 @@ from veilgraph.runtime.batches import Batches
 from veilgraph.runtime.party import encoded_inputs
 from veilgraph.runtime.simulate import entry_of
 from veilgraph.session import Session
+from veilgraph.training.checkpoints import Progress
 from veilgraph.verification.signatures import signature_file
 
 EPILOG = """\b
@@ -79,7 +80,7 @@ Example, three hosts, each with its own parties.yaml and key:
     type=arguments.PATH,
     metavar="FILE",
     help="Where this party's parts of the plan's states are saved, encrypted, when all is run; "
-    "what is there becomes FILE.before.",
+    "what is there becomes FILE.before. An entry that replaces no state saves nothing.",
 )
 @click.option(
     "--resume",
@@ -160,6 +161,8 @@ def command(
             **options,
         ) as session,
     ):
+        if state_file is not None:
+            _require_no_training(session, number, state_file)
         answers: list[outputs.Outputs] = []
         if trace_file is not None:
             session.trace()
@@ -169,7 +172,7 @@ def command(
                 answers.append(session.run(batches.inputs[run % len(batches.inputs)], entry))
                 if batches.rows is None:
                     del answers[:-1]
-            if state_file is not None:
+            if state_file is not None and number in session.replacing:
                 session.save_state(state_file)
         except BaseException:
             done = batches.joined(answers) if answers else {}
@@ -250,6 +253,18 @@ def _resumed(plan: Plan, party: str, file: Path | None, resumes: bool) -> Path |
         if party in plan.programs and not plan.programs[party].states:
             raise UsageError(f"{party} keeps no state in this plan.", "Leave out --state-file.")
     return file if resumes else None
+
+
+def _require_no_training(session: Session, entry: int, file: Path) -> None:
+    """UsageError where a run would leave a checkpoint of training without its step."""
+    progress = Progress.found(session.note)
+    if progress is not None and entry in session.replacing:
+        name = session.plan.manifest.entries[entry]
+        raise UsageError(
+            f"{file} is a checkpoint of training after step {progress.step}, and a run of `{name}` "
+            "would save other states in its place.",
+            "Go on with `train --resume`; `run` reads what entries that keep no state tell.",
+        )
 
 
 def _destinations(

@@ -12,13 +12,14 @@ import numpy as np
 from safetensors.numpy import save
 
 from veilgraph.commands import arguments
-from veilgraph.commands.files import check_destination, read_archive, replacing
+from veilgraph.commands.files import check_destination, read_archive, replacing, write_archive
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.training import REVEAL, Schedule
+from veilgraph.ir.training import EVALUATE, REVEAL, Schedule
 from veilgraph.plans import Plan
 from veilgraph.reports import units
 from veilgraph.reports.tables import Tell, progress, remark, show, show_json_line
-from veilgraph.training.plan_steps import step_bytes
+from veilgraph.training.evaluations import require_evaluated
+from veilgraph.training.plan_steps import inputs_of, step_bytes
 from veilgraph.training.trainer import Trainer
 from veilgraph.verification.signatures import signature_file
 
@@ -109,6 +110,27 @@ Example, three hosts, each with its own parties.yaml and key:
     "party but a dealer, or at none. All else runs its own.",
 )
 @click.option(
+    "--evaluate",
+    "evaluates",
+    is_flag=True,
+    help="At the end, let whom the plan names have the model's outputs for rows; the same at every "
+    "party. With --resume and as many --epochs as were done nothing else is run.",
+)
+@click.option(
+    "--evaluate-data",
+    "rows_file",
+    type=arguments.PATH,
+    metavar="FILE.npz",
+    help="With --evaluate, this party's rows: an array an input of the model that is its own.",
+)
+@click.option(
+    "--evaluation",
+    "evaluation_file",
+    type=arguments.PATH,
+    metavar="FILE.npz",
+    help="With --evaluate, where the outputs go that this party receives, a row for each row.",
+)
+@click.option(
     "--reveal",
     "reveals",
     is_flag=True,
@@ -148,6 +170,9 @@ def command(
     save_every: int | None,
     audit_every: int | None,
     resume: bool,
+    evaluates: bool,
+    rows_file: Path | None,
+    evaluation_file: Path | None,
     reveals: bool,
     output_file: Path | None,
     as_json: bool,
@@ -161,11 +186,15 @@ def command(
     """
     plan = Plan.load(plan_file)
     _require_reveal(plan, party, reveals, output_file)
-    read = (plan_file, config_file, weights_file, data_file)
+    _require_evaluation(plan, party, evaluates, rows_file, evaluation_file)
+    read = (plan_file, config_file, weights_file, data_file, rows_file)
     if state_file is not None:
         check_destination(state_file, *read)  # what it resumes from it may write over
     if output_file is not None:
         check_destination(output_file, *read, state_file)
+    if evaluation_file is not None:
+        check_destination(evaluation_file, *read, state_file, output_file)
+    rows_to_evaluate = None if rows_file is None else read_archive(rows_file)
     data = None if data_file is None else read_archive(data_file)
     peers = ", ".join(name for name in plan.manifest.parties if name != party)
     with (
@@ -184,6 +213,7 @@ def command(
             **options,
         ) as trainer,
     ):
+        trainer.require_alike({"--evaluate": evaluates, "--reveal": reveals})
         run = _Run(trainer, step_bytes(plan), epochs, tell, as_json)
         if resume:
             remark(f"Going on after step {trainer.step}.")
@@ -199,6 +229,9 @@ def command(
                 audit_every=audit_every,
                 on_step=run.on_step,
             )
+        evaluated = trainer.evaluate(rows_to_evaluate) if evaluates else {}
+        if evaluation_file is not None:
+            write_archive(evaluation_file, evaluated)
         found = trainer.reveal() if reveals else {}
         again = trainer.revealed
     if output_file is not None:
@@ -208,6 +241,7 @@ def command(
         told = {"party": party, "steps": trainer.step, "seconds": run.seconds, "saved": saved}
         written = None if output_file is None else str(output_file)
         told |= {"step_bytes": run.step_bytes, "parameters": written}
+        told |= {"evaluation": None if evaluation_file is None else str(evaluation_file)}
         show_json_line({**told, "revealed": {n: count for n, (count, _) in again.items()}})
         return
     show(run.summary())
@@ -215,6 +249,8 @@ def command(
         remark(sentence)
     if saved is not None:
         remark("To go on: --resume and more --epochs, at every party.")
+    if evaluation_file is not None:
+        show(f"The outputs are in {evaluation_file}.")
     if output_file is not None:
         show(f"The parameters are in {output_file}.")
 
@@ -296,6 +332,29 @@ def _require_reveal(plan: Plan, party: str, reveals: bool, output_file: Path | N
         raise UsageError(f"{party} receives the parameters.", "Give --output FILE.safetensors.")
     if output_file is not None and not receives:
         raise UsageError(f"{party} receives no parameters here.", "Leave out --output.")
+
+
+def _require_evaluation(
+    plan: Plan, party: str, evaluates: bool, rows_file: Path | None, output_file: Path | None
+) -> None:
+    """UsageError for rows or outputs of an evaluation that this party lacks, or has no use for."""
+    if evaluates:
+        require_evaluated(plan)
+    elif rows_file is not None or output_file is not None:
+        raise UsageError("Nothing is evaluated here.", "Give --evaluate at every party.")
+    if party not in plan.programs or not evaluates:  # Session refuses others
+        return
+    owns = bool(inputs_of(plan, EVALUATE, party))
+    if owns != (rows_file is not None):
+        told = "owns inputs of the model" if owns else "owns no input of the model"
+        hint = "Give its rows with --evaluate-data FILE.npz." if owns else "Leave its rows out."
+        raise UsageError(f"{party} {told}.", hint)
+    number = plan.manifest.entries.index(EVALUATE)
+    receives = any(tensor.entry == number for tensor in plan.programs[party].outputs)
+    if receives != (output_file is not None):
+        told = "receives the outputs" if receives else "receives no output"
+        hint = "Give --evaluation FILE.npz." if receives else "Leave out --evaluation."
+        raise UsageError(f"{party} {told}.", hint)
 
 
 def _write(path: Path, parameters: Mapping[str, npt.NDArray[Any]]) -> None:

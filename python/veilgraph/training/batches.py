@@ -50,9 +50,16 @@ def one_hot(labels: npt.ArrayLike, classes: int) -> Array:
 
 
 def checked(
-    given: Mapping[str, npt.ArrayLike], shapes: Mapping[str, tuple[int, ...]], labels: Labels
+    given: Mapping[str, npt.ArrayLike],
+    shapes: Mapping[str, tuple[int, ...]],
+    labels: Labels,
+    *,
+    fill: bool = True,
 ) -> dict[str, Array]:
     """Rows of these inputs, as floats of the shapes that a step takes, B rows first.
+
+    Args:
+        fill: whether they must fill a batch; else one row is enough.
 
     Raises:
         UsageError: rows that are missing, of another shape, fewer than a batch, unlike in number,
@@ -74,7 +81,7 @@ def checked(
                 f"Rows of `{name}` are of shape {rows.shape[1:]}, and a step takes {shape[1:]}.",
                 "Give an array with one row for each example.",
             )
-        if len(rows) < shape[0]:
+        if len(rows) < (shape[0] if fill else 1):
             raise UsageError(
                 f"There are {len(rows)} rows of `{name}`, and a step takes {shape[0]}.",
                 "Give more rows, or compile for a smaller batch.",

@@ -1,4 +1,4 @@
-"""Where a party's training stands on disk: its last two checkpoints, and what was revealed so far.
+"""Where a party's training stands on disk: its last two checkpoints.
 
 A party may be one checkpoint ahead of a peer that was killed, and never two: a step needs all. So
 the last two are kept, and all go on from the newest that all have. What is newer is given up then.
@@ -7,14 +7,11 @@ Before the first checkpoint there is the beginning.
 
 from __future__ import annotations
 
-import os
 import struct
-from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from veilgraph.ir.errors import ResourceLimitError, SecurityAbort, UsageError
+from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.files.whole_files import remove_partials
 from veilgraph.runtime.session.handshake import MOST_ORIGINS
 from veilgraph.runtime.store.state_files import before
@@ -39,14 +36,20 @@ class Progress:
         return _PROGRESS.pack(self.step, self.began)
 
     @staticmethod
+    def found(note: bytes) -> Progress | None:
+        """What a note says; None for that of something else than training."""
+        return Progress(*_PROGRESS.unpack(note)) if len(note) == _PROGRESS.size else None
+
+    @staticmethod
     def unpacked(note: bytes, path: Path) -> Progress:
         """UsageError for a file that something else than training has saved."""
-        if len(note) != _PROGRESS.size:
+        found = Progress.found(note)
+        if found is None:
             raise UsageError(
                 f"{path} holds states, and doesn't say after which step.",
                 "Give a checkpoint that `train --save` wrote.",
             )
-        return Progress(*_PROGRESS.unpack(note))
+        return found
 
 
 @dataclass(frozen=True)
@@ -85,49 +88,6 @@ class Checkpoints:
                 file.replace(file.with_name(file.name + GIVEN_UP))
         elif resumed != self.path:
             resumed.replace(self.path)
-
-
-class Reveals:
-    """The file `reveals-PARTY-ID` in a party's `state_dir`: runs that have told somebody something.
-
-    A line is an entry and how many steps were done before it, and stands there when the run begins.
-    It is no part of a checkpoint: who goes on from one and reveals again has revealed twice.
-    """
-
-    def __init__(self, state_dir: Path, party: str, began: bytes) -> None:
-        self.path = state_dir / f"reveals-{party}-{began.hex()[:32]}"
-
-    def add(self, entry: str, step: int, synced: bool) -> None:
-        """Counts one more.
-
-        Args:
-            synced: whether it must outlive a crash of the host before the run begins.
-
-        Raises:
-            ResourceLimitError: no room, so nothing is revealed.
-        """
-        try:
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            try:
-                os.write(descriptor, f"{entry} {step}\n".encode())
-                if synced:
-                    os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise ResourceLimitError(
-                f"What is revealed can't be counted in {self.path}: {error.strerror}.",
-                "Nothing was revealed; give this party's `state_dir` room.",
-            ) from error
-
-    def counts(self) -> dict[str, tuple[int, int]]:
-        """Of each entry: runs that were to tell something, and those at a step told before."""
-        lines: list[str] = []
-        with suppress(FileNotFoundError):
-            lines = self.path.read_text().splitlines()
-        runs: Counter[str] = Counter(line.split()[0] for line in lines)
-        steps = Counter(line.split()[0] for line in set(lines))
-        return {entry: (count, count - steps[entry]) for entry, count in runs.items()}
 
 
 def agreed(own: Progress | None, told: dict[str, bytes]) -> Progress:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from veilgraph.ir.errors import AccuracyError, SecurityAbort, UsageError
 from veilgraph.ir.plan.tables import UNSAVED, Phase, Tensor
 from veilgraph.ir.training import (
+    EVALUATE,
     HELD,
     OVERFLOW,
     SHARE,
@@ -182,7 +183,8 @@ def rows_of(
         AccuracyError: a number outside of what the rehearsal saw, margin included.
     """
     inputs = [each for each in inputs_of(plan, entry, party) if recipe.is_row(each.name)]
-    rows = checked(given, shapes_of(inputs, recipe), recipe.labels)
+    shapes = shapes_of(inputs, recipe)
+    rows = checked(given, shapes, recipe.labels, fill=entry != EVALUATE)
     found = {}
     for tensor in inputs:
         name = recipe.batch.whole(tensor.name)
@@ -216,16 +218,6 @@ def step_bytes(plan: Plan) -> int:
     """What all parties send in a step, offline and online."""
     number, phases = plan.manifest.entries.index(STEP), (Phase.OFFLINE, Phase.ONLINE)
     return sum(sum(plan.sent_bytes(phase, number).values()) for phase in phases)
-
-
-def telling(plan: Plan, recipe: Recipe) -> set[str]:
-    """Entries in which some party receives more than a step's public inputs."""
-    return {
-        plan.manifest.entries[tensor.entry]
-        for program in plan.programs.values()
-        for tensor in program.outputs
-        if tensor.name not in recipe.announced
-    }
 
 
 def require_inside(told: Mapping[str, npt.ArrayLike], step: int, saved: int | None) -> None:

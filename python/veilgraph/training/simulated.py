@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ from veilgraph.runtime.party import Party
 from veilgraph.runtime.simulate import simulate_many
 from veilgraph.training.batches import ALL, Order, RowOrder, picked
 from veilgraph.training.data_sets import DataSet
+from veilgraph.training.evaluations import Evaluation, require_evaluated
 from veilgraph.training.masks import drawn
 from veilgraph.training.noises import parts_of, require_stated
 from veilgraph.training.plan_steps import (
@@ -52,7 +53,7 @@ class Trained:
     Attributes:
         losses: of each step, or the mean of several, where somebody receives it.
         parameters: at the end, by name, where somebody receives them.
-        outputs: of each evaluation, by name.
+        outputs: of each batch of rows that were evaluated, by name.
         step_bytes: what all parties sent in each step, offline and online.
     """
 
@@ -82,8 +83,8 @@ def simulate_training(
         rate: the learning rate, or a function of the number of a step.
         epochs: how often each row is taken; what no batch is left for is not.
         steps: in place of epochs.
-        evaluate: rows of the model's inputs, to evaluate at the end where the plan tells somebody;
-            what fills no batch is left out. By owner, as `data`.
+        evaluate: rows of the model's inputs, to evaluate at the end where the plan tells somebody.
+            By owner, as `data`.
         seed: of the order of rows, and of the masks of dropouts.
 
     Raises:
@@ -117,8 +118,12 @@ def simulate_training(
             runs.append((LOSS, {}))
             orders.append({})
     runs += [(AUDIT, {})] if AUDIT in plan.manifest.entries else []
-    evaluated = list(evaluations(plan, recipe, evaluate)) if evaluate is not None else []
-    runs += [(EVALUATE, batch) for batch in evaluated]
+    evaluation = None
+    if evaluate is not None:
+        require_evaluated(plan)
+        evaluated = rows_of_all(plan, EVALUATE, recipe, evaluate)
+        evaluation = Evaluation.of(recipe, _counts(recipe, evaluated))
+        runs += [(EVALUATE, batch) for batch in evaluation.batches(evaluated)]
     if REVEAL in plan.manifest.entries:
         runs.append((REVEAL, {}))
     entries = [entry for entry, _ in runs]
@@ -139,7 +144,9 @@ def simulate_training(
     return Trained(
         [float(outputs[LOSS].item()) for entry, outputs in told if LOSS in outputs],
         recipe.named({n: x for e, given in told for n, x in given.items() if e == REVEAL}, count),
-        [dict(outputs) for entry, outputs in told if entry == EVALUATE],
+        [evaluation.kept(x, i) for i, x in enumerate(x for e, x in told if e == EVALUATE)]
+        if evaluation
+        else [],
         step_bytes(plan),
     )
 
@@ -147,28 +154,6 @@ def simulate_training(
 def simulated_id(seed: int) -> bytes:
     """In place of a session's id: masks are drawn by it."""
     return f"simulated {seed}".encode()
-
-
-def evaluations(
-    plan: Plan, recipe: Recipe, given: Any, party: str | None = None
-) -> Iterator[dict[str, Array]]:
-    """Batches of rows of all parties, or of one, to evaluate, in order.
-
-    Raises:
-        UsageError: a plan that tells nobody, or what `rows_of` refuses.
-    """
-    if EVALUATE not in plan.manifest.entries:
-        raise UsageError(
-            "This plan evaluates nothing: nobody receives an output of the model.",
-            "Compile it with `reveal` of an output of the model.",
-        )
-    if party is None:
-        rows = rows_of_all(plan, EVALUATE, recipe, given)
-    else:
-        rows = rows_of(plan, EVALUATE, recipe, given, party)
-    taken = {n: recipe.batch.rows.get(recipe.batch.owner(n), recipe.rows) for n in rows}
-    for number in range(min(len(x) // taken[name] for name, x in rows.items())):
-        yield {n: x[number * taken[n] : (number + 1) * taken[n]] for n, x in rows.items()}
 
 
 def rows_of_all(plan: Plan, entry: str, recipe: Recipe, given: Any) -> dict[str, Array]:
@@ -194,6 +179,11 @@ def rows_of_all(plan: Plan, entry: str, recipe: Recipe, given: Any) -> dict[str,
 
 def _order(recipe: Recipe, rows: Mapping[str, Array], seed: int) -> RowOrder:
     """By which they are taken: each owner has an order of its own."""
-    counts = {recipe.batch.owner(name): len(x) for name, x in rows.items()}
+    counts = _counts(recipe, rows)
     batch = recipe.batch.rows or {ALL: recipe.rows}
     return RowOrder(counts, batch, {who: seed + i for i, who in enumerate(counts)})
+
+
+def _counts(recipe: Recipe, rows: Mapping[str, Array]) -> dict[str, int]:
+    """How many rows there are, by owner."""
+    return {recipe.batch.owner(name): len(x) for name, x in rows.items()}

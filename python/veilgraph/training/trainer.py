@@ -33,8 +33,9 @@ from veilgraph.plans import Plan
 from veilgraph.runtime.discrete_gaussian import Sampler
 from veilgraph.session import Session
 from veilgraph.training.batches import RowOrder, picked
-from veilgraph.training.checkpoints import Checkpoints, Progress, Reveals, agreed, stated
+from veilgraph.training.checkpoints import Checkpoints, Progress, agreed, stated
 from veilgraph.training.data_sets import DataSet
+from veilgraph.training.evaluations import Evaluation, require_evaluated
 from veilgraph.training.masks import drawn
 from veilgraph.training.noises import parts_of, require_stated
 from veilgraph.training.plan_steps import (
@@ -44,15 +45,15 @@ from veilgraph.training.plan_steps import (
     require_saved,
     rows_entry,
     rows_of,
-    telling,
 )
-from veilgraph.training.simulated import evaluations
+from veilgraph.training.reveals import Reveals
 from veilgraph.verification.signatures import signature_file
 
 Array = npt.NDArray[np.float32]
 Arrays = Mapping[str, npt.ArrayLike]
 ROWS_BYTES = 8  # in which an owner says how many rows it has
 MOST_ROWS = 1 << 40
+_UNASKED = 2  # in place of 0 or 1, of what is nothing to a party
 
 
 class Trainer:
@@ -120,13 +121,15 @@ class Trainer:
         own = self._count(rows)
         self._sampler = Sampler()  # of this session alone: no other has its key
         self._shares_rows = rows_entry(self.plan) == SHARE  # all do before the first step here
-        self._telling = telling(self.plan, self.recipe)
         self._files = self._checkpoints(checkpoint, resume)
         begins = self._files.origins() if self._files and resume else None
         options |= {"weights": weights, "resume": begins, "store": store, "stored_entry": STEP}
         self.session = Session(self.plan, party, config, **options)
         try:
+            saves = self._files is not None if self._keeps else None
+            self.require_alike({"a place for checkpoints (--save)": saves})
             self.step, self._began = self._progress(resume)
+            self._note()
             self._order = self._ordered(own, seed)
             self._shares = DataSet(self.plan, party, self._order.rows)
         except BaseException as error:
@@ -136,11 +139,10 @@ class Trainer:
         self._reveals = Reveals(self.session.state_dir, party, self._began)
 
     def _checkpoints(self, path: str | Path | None, resume: bool) -> Checkpoints | None:
-        keeps = self.party in self.plan.programs and bool(self.plan.programs[self.party].states)
-        if path is not None and not keeps:
+        if path is not None and not self._keeps:
             raise UsageError(f"{self.party} keeps no state in this plan.", "Leave out --save.")
         if path is None:
-            if resume and keeps:
+            if resume and self._keeps:
                 raise UsageError(
                     "--resume goes on from checkpoints, and no file is named.",
                     "Give --save FILE, as before.",
@@ -150,6 +152,34 @@ class Trainer:
         if not resume:
             files.require_none()
         return files
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether this party has parts of states."""
+        return bool(self.plan.party(self.party).states)
+
+    def require_alike(self, has: Mapping[str, bool | None]) -> None:
+        """That all parties have the same of these, before anything is run; all ask at once.
+
+        Args:
+            has: by what is said of it in an error; None where it is nothing to this party.
+
+        Raises:
+            SecurityAbort: one has what another has not.
+        """
+        own = bytes(_UNASKED if each is None else each for each in has.values())
+        told = self.session.answers(own, "what all have alike") | {self.party: own}
+        parties = [who for who in self.plan.manifest.parties if who in told]
+        for number, what in enumerate(has):
+            every = {who: told[who][number] for who in parties}
+            found = {who: has_it for who, has_it in every.items() if has_it != _UNASKED}
+            if len(set(found.values())) > 1:
+                one = next(who for who, has_it in found.items() if has_it)
+                other = next(who for who, has_it in found.items() if not has_it)
+                raise SecurityAbort(
+                    f"{one} has {what}, and {other} has not.",
+                    "Give it at all parties, or at none.",
+                )
 
     def _progress(self, resume: bool) -> tuple[int, bytes]:
         """After which step all go on, and the session in which the first was done."""
@@ -193,8 +223,7 @@ class Trainer:
         batch = self.recipe.batch.rows
         if not batch:
             return RowOrder.of_all(own, self.recipe.rows, seed)
-        told = self.session.answers(own.to_bytes(ROWS_BYTES), "rows")
-        counts = {who: int.from_bytes(content) for who, content in told.items()} | {self.party: own}
+        counts = self._rows_told(own, "rows")
         found, is_public = {who: counts.get(who, 0) for who in batch}, self._shares_rows
         for who, rows in batch.items():
             if not rows <= found[who] <= MOST_ROWS:
@@ -300,7 +329,6 @@ class Trainer:
             given |= parts_of(self.recipe, inputs, self.party, rate_now, self._sampler)
             told = self._run(given, STEP)
             self._check_factors(factors, told)
-            self.step = number + 1
             loss = float(told[LOSS].item()) if LOSS in told else None
             losses += [] if loss is None else [loss]
             saves = every > 0 and (self.step % every == 0 or self.step == last)
@@ -362,35 +390,35 @@ class Trainer:
                     "Agree on the rates of all steps.",
                 )
 
-    def evaluate(self, data: Arrays | None = None, batches: int | None = None) -> dict[str, Array]:
-        """The model's outputs for rows, batch after batch; {} where this party receives none.
+    def evaluate(self, data: Arrays | None = None) -> dict[str, Array]:
+        """The model's outputs for all rows, in their order; {} where this party receives none.
+
+        All parties learn how many rows there are. A run takes a whole batch, so the last one
+        repeats a row where rows do not fill it. Where a batch has rows of several owners, outputs
+        are batch after batch, and in each those of one owner's rows after those of another's.
 
         Args:
-            data: rows of this party's own inputs of the model.
-            batches: how many; needed at a party that has no rows.
+            data: rows of this party's own inputs of the model; None at one that has none.
 
         Raises:
-            UsageError: a plan that tells nobody, or rows that do not fit it.
+            UsageError: a plan that tells nobody, rows that do not fit it, no rows, or owners of
+                inputs who have another number of them.
         """
-        own = inputs_of(self.plan, EVALUATE, self.party) if EVALUATE in self._entries else []
-        who = self.party
-        given = list(evaluations(self.plan, self.recipe, data, who)) if own and data else []
-        if EVALUATE not in self._entries:
-            list(evaluations(self.plan, self.recipe, {}, who))  # says why
-        count = self._fewest(len(given)) if self.recipe.batch.rows else len(given) or batches
-        if not count:
-            raise UsageError(
-                f"{self.party} has nothing to evaluate.",
-                f"Give rows of its inputs, {self.recipe.rows} or more, or the number of batches.",
-            )
-        found = [self._run(given[i] if own else {}, EVALUATE) for i in range(count)]
+        require_evaluated(self.plan)
+        rows = rows_of(self.plan, EVALUATE, self.recipe, data or {}, self.party)
+        own = min(map(len, rows.values()), default=0)
+        evaluation = Evaluation.of(self.recipe, self._rows_told(own, "rows to evaluate"))
+        found = [
+            evaluation.kept(self._run(batch, EVALUATE), number)
+            for number, batch in enumerate(evaluation.batches(rows))
+        ]
         return {name: np.concatenate([each[name] for each in found]) for name in found[0]}
 
-    def _fewest(self, own: int) -> int:
-        """Of how many batches every owner has rows."""
-        told = self.session.answers(own.to_bytes(ROWS_BYTES), "batches")
+    def _rows_told(self, own: int, topic: str) -> dict[str, int]:
+        """How many rows each party says that it has, in the plan's order of parties."""
+        told = self.session.answers(own.to_bytes(ROWS_BYTES), topic)
         counts = {who: int.from_bytes(content) for who, content in told.items()} | {self.party: own}
-        return min(counts.get(who, 0) for who in self.recipe.batch.rows)
+        return {who: counts[who] for who in self.plan.manifest.parties if who in counts}
 
     def reveal(self) -> dict[str, Array]:
         """The parameters at a party that receives them, by each name of a module's state_dict.
@@ -422,10 +450,14 @@ class Trainer:
         require_inside(self._run({}, AUDIT), self.step, self._saved)
 
     def _run(self, given: Mapping[str, Any], entry: str) -> dict[str, Array]:
-        """A run of an entry, counted before it begins if it tells somebody something."""
-        if entry in self._telling:
-            self._reveals.add(entry, self.step, synced=entry != STEP)
-        return self.session.run(given, entry)
+        told = self.session.run(given, entry)
+        self.step += entry == STEP
+        self._note()
+        return told
+
+    def _note(self) -> None:
+        """Lets the session know where training stands: it counts what is told by that."""
+        self.session.note = Progress(self.step, self._began).packed()
 
     @property
     def revealed(self) -> dict[str, tuple[int, int]]:
@@ -452,7 +484,7 @@ class Trainer:
         """
         if self._files is None:
             raise UsageError(f"{self.party} has no place for checkpoints.", "Give `checkpoint`.")
-        self.session.save_state(self._files.path, Progress(self.step, self._began).packed())
+        self.session.save_state(self._files.path)
         self._saved = self.step
 
     def __enter__(self) -> Self:

@@ -9,11 +9,18 @@ import numpy.typing as npt
 import pytest
 from small_interpreters import words
 from small_plans import large_plan, small_plan
+from training_cases import SUITES, trained
 
 from veilgraph.ir.plan.plan import Plan
 from veilgraph.ir.plan.tables import ROUND
 from veilgraph.runtime.devices.choose import ready
-from veilgraph.runtime.devices.dataflow import Segments, accesses, is_solid, place_of
+from veilgraph.runtime.devices.dataflow import (
+    Segments,
+    accesses,
+    is_solid,
+    place_of,
+    replacing,
+)
 from veilgraph.runtime.devices.interface import MemoryRange
 
 PLANS = {
@@ -102,3 +109,9 @@ def test_segments_are_cut_where_places_end() -> None:
     assert segments.touching((1, 0)) == slice(0, 0)
     inner = segments.inside((1, program.arena_bytes - 2))
     assert (inner.start, inner.stop) == (1, len(segments) - 1)
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_entries_that_replace_states(suite: str) -> None:
+    plan, _ = trained("logistic", suite)
+    assert {plan.manifest.entries[number] for number in replacing(plan)} == {"start", "step"}

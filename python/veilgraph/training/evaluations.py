@@ -1,0 +1,93 @@
+"""Which rows go into which runs of `evaluate`, and which of what they tell is of which row.
+
+A run takes a whole batch. The last ones repeat a row where rows do not fill them, and what is told
+of these is left out, so each row is evaluated once. How many rows there are is public.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.errors import UsageError
+from veilgraph.ir.training import EVALUATE, Recipe
+from veilgraph.plans import Plan
+from veilgraph.training.batches import ALL, Array
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The runs that evaluate all rows.
+
+    Attributes:
+        rows: how many there are, by owner; under `ALL` where row i of each input is of one example.
+    """
+
+    recipe: Recipe
+    rows: Mapping[str, int]
+
+    @staticmethod
+    def of(recipe: Recipe, told: Mapping[str, int]) -> Evaluation:
+        """Of as many rows as each party says that it has.
+
+        Raises:
+            UsageError: parties that have another number, or an owner of a part of a batch, or all,
+                that have none.
+        """
+        if recipe.batch.rows:
+            counts = {who: told.get(who, 0) for who in recipe.batch.rows}
+            for who, count in counts.items():
+                if not count:
+                    raise UsageError(f"{who} has no rows to evaluate.", "Each owner gives some.")
+            return Evaluation(recipe, counts)
+        having = {who: count for who, count in told.items() if count}
+        if not having:
+            raise UsageError(
+                "Nobody gives rows to evaluate.", "Let who owns inputs of the model give some."
+            )
+        if len(set(having.values())) > 1:
+            each = ", and ".join(f"{who} {count}" for who, count in having.items())
+            raise UsageError(
+                f"Rows to evaluate are unlike in number: {each}.", "Give a row of each example."
+            )
+        return Evaluation(recipe, {ALL: next(iter(having.values()))})
+
+    @property
+    def batch(self) -> Mapping[str, int]:
+        """How many rows a run takes, by owner."""
+        return self.recipe.batch.rows or {ALL: self.recipe.rows}
+
+    @property
+    def count(self) -> int:
+        """Runs that take all rows."""
+        return max(-(-rows // self.batch[who]) for who, rows in self.rows.items())
+
+    def batches(self, rows: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
+        """What each run takes of these inputs, which are those of all parties or of one."""
+        owner = self.recipe.batch.owner
+        for number in range(self.count):
+            yield {
+                name: x[np.minimum(self._numbers(owner(name), number), len(x) - 1)]
+                for name, x in rows.items()
+            }
+
+    def kept(self, outputs: Mapping[str, Array], number: int) -> dict[str, Array]:
+        """Of what a run told, that of rows; of outputs that have no row for each of these, all."""
+        is_row = np.concatenate([self._numbers(who, number) < self.rows[who] for who in self.batch])
+        return {n: x[is_row] if x.shape[:1] == is_row.shape else x for n, x in outputs.items()}
+
+    def _numbers(self, who: str, number: int) -> npt.NDArray[np.int64]:
+        """Of an owner's rows in a run, with those that there are not."""
+        return np.arange(number * self.batch[who], (number + 1) * self.batch[who])
+
+
+def require_evaluated(plan: Plan) -> None:
+    """UsageError for a plan that evaluates nothing."""
+    if EVALUATE not in plan.manifest.entries:
+        raise UsageError(
+            "This plan evaluates nothing: nobody receives an output of the model.",
+            "Compile it with `reveal` of an output of the model.",
+        )

@@ -93,6 +93,13 @@ def _dealt(plan: Plan, party: str, given: Given, key: Path) -> DealtShares:
     )
 
 
+def require_party(plan: Plan, party: str) -> None:
+    """UsageError for a party that the plan does not have."""
+    if party not in plan.manifest.parties:
+        names = ", ".join(plan.manifest.parties)
+        raise UsageError(f"{party} is no party of this plan.", f"Its parties are {names}.")
+
+
 class Session:
     """One party, connected with the others; weights are shared once, then it runs inferences.
 
@@ -180,9 +187,7 @@ class Session:
             "insecure_plaintext": insecure_plaintext,
             "shape": shape,
         }
-        if party not in self.plan.manifest.parties:
-            names = ", ".join(self.plan.manifest.parties)
-            raise UsageError(f"{party} is no party of this plan.", f"Its parties are {names}.")
+        require_party(self.plan, party)
         start = time.perf_counter()
         signed = None if signature is None else Path(signature)
         require_accepted(self.plan, self._config, signed, trust_author=trust_author)

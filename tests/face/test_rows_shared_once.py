@@ -68,7 +68,7 @@ def test_rows_are_no_parameters() -> None:
 
 @pytest.mark.parametrize("rows", [BATCH, BATCH + 1, 3 * BATCH, 4 * BATCH - 1])
 def test_batches_that_share_take_each_row(rows: int) -> None:
-    found = list(batches_of(rows, BATCH))
+    found = list(batches_of(rows, BATCH, -(-rows // BATCH)))
     assert all(len(each) == BATCH for each in found)
     assert {*np.concatenate(found).tolist()} == set(range(rows))
     assert len(found) == -(-rows // BATCH)

@@ -659,6 +659,51 @@ def test_a_rate_that_the_plan_would_lose() -> None:
         )
 
 
+def test_a_rate_that_the_plan_has_no_room_for() -> None:
+    """Before anything is run; also one that is too large beside the rate before it."""
+    plan, weights = trained("logistic", "rep3")
+
+    def told(*rates: float) -> str:
+        def rate(step: int) -> float:
+            return rates[min(step, len(rates) - 1)]
+
+        with pytest.raises(UsageError) as error:
+            veilgraph.simulate_training(plan, weights, DATA, rate=rate, steps=4)
+        assert "rates" in error.value.hint
+        return error.value.message
+
+    assert re.match(
+        r"The rate 5 of step 2, after 0\.1, is too large for this plan: step_size is 0\.3125, and "
+        r"may be (0\.\d+)\.$",
+        told(RATE, RATE, 5.0),
+    )
+    assert "momentum is 5, and may be 1." in told(0.01, RATE)
+
+
+NO_SENSE: list[tuple[dict[str, Any], str]] = [
+    ({"rate": "0.1"}, "A learning rate of '0.1' makes no sense"),
+    ({"rate": None}, "A learning rate of None makes no sense"),
+    ({"rate": lambda step: None if step else RATE}, "A learning rate of None in step 1 makes no"),
+    ({"epochs": 1.5}, r"Training for 1\.5 epochs makes no sense"),
+    ({"steps": "4"}, "Training for 4 steps makes no sense"),
+    ({"seed": -1}, "A seed of -1 makes no sense"),
+    ({"seed": 0.5}, r"A seed of 0\.5 makes no sense"),
+    ({"data": [X, Y]}, "Rows have no names"),
+    ({"data": {"x": X * 1j, "labels": Y}}, "Rows of `x` are complex64, and must be real numbers"),
+    ({"data": {"x": X, "labels": Y.astype(str)}}, "Rows of `labels` are <U21, and must be real"),
+    ({"data": {"x": [[1.0], [1.0, 2.0]], "labels": Y}}, "Rows of `x` have different lengths"),
+    ({"data": {"x": 1.0, "labels": Y}}, "`x` is one number, and has no rows"),
+]
+
+
+@pytest.mark.parametrize(("options", "told"), NO_SENSE)
+def test_what_makes_no_sense_is_told_in_a_sentence(options: dict[str, Any], told: str) -> None:
+    plan, weights = trained("logistic", "rep3")
+    given = {"data": DATA, "rate": RATE, **options}
+    with pytest.raises(UsageError, match=told):
+        veilgraph.simulate_training(plan, weights, **given)
+
+
 # The command line
 
 

@@ -41,6 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     save_weights(weights, Path("model.weights"), plan.digest)
     np.savez("alice.npz", x=X.astype(np.float64))
     np.savez("bob.npz", labels=DATA["labels"])
+    np.savez("both.npz", **DATA)
     write_configs(tmp_path, plan.manifest.parties)
     return tmp_path
 
@@ -223,6 +224,16 @@ def test_what_was_trained_is_evaluated_and_no_more(folder: Path) -> None:
     assert np.abs(outputs - wanted).max() < 0.1
 
 
+def test_a_later_rate_that_the_plan_has_no_room_for(folder: Path) -> None:
+    """Before the first step; alice owns the rate, and the others know it."""
+    given = ("--rate", f"{RATE},5@6", "--timeout", 10)
+    ended = run_parties(alice=given, bob=given, carol=given)
+    assert [code for code, _, _ in ended.values()] == [2, 2, 2], ended
+    for _, _, err in ended.values():
+        assert "The rate 5 of step 6, after 0.1, is too large for this plan: step_size is" in err
+        assert "Train with smaller rates" in err
+
+
 def test_parties_of_which_one_reveals(folder: Path) -> None:
     """Told before the first step, and counted nowhere."""
     given = ("--rate", RATE, "--timeout", 10)
@@ -265,6 +276,9 @@ def test_progress_says_what_is_left() -> None:
         ("carol", ("--evaluation", "c.npz"), "Nothing is evaluated here"),
         ("alice", ("--data", "no.npz"), "no.npz can't be read"),
         ("alice", ("--data", "bob.npz"), "There are no rows of `x`"),
+        ("alice", ("--data", "both.npz"), "Rows of `labels` are given, and alice owns no such"),
+        ("alice", ("--seed", -1), "--seed: -1 is not at least 0"),
+        ("alice", ("--party", "dave"), "dave is no party of this plan"),
         ("alice", ("--save", "alice.npz"), "alice.npz is read here"),
         ("carol", ("--rows", 4), "There are 4 rows, and a step takes 16"),
         ("alice", ("--rate", "0"), "`0` is no rate above 0"),

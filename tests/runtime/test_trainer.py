@@ -271,6 +271,12 @@ def test_a_rate_that_the_plan_would_lose(tmp_path: Path) -> None:
         ("alice", {"data": {"x": X}, "rows": 4}, "There are 4 rows, and alice has 160"),
         ("alice", {"data": {"x": X[:, :4]}}, r"Rows of `x` are of shape \(4,\)"),
         ("bob", {"data": {}}, "There are no rows of `labels`"),
+        ("bob", {"data": DATA}, "Rows of `x` are given, and bob owns no such input of `step`"),
+        ("carol", {"data": {"z": X}}, "Rows of `z` are given, and carol owns no such input"),
+        ("alice", {"data": [X]}, "Rows of alice have no names"),
+        ("carol", {"rows": 1.5}, r"A number of 1\.5 rows makes no sense"),
+        ("carol", {"rows": ROWS, "seed": -1}, "A seed of -1 makes no sense"),
+        ("dave", {"rows": ROWS}, "dave is no party of this plan"),
     ],
 )
 def test_what_fits_no_step_is_refused(name: str, options: Any, told: str, tmp_path: Path) -> None:

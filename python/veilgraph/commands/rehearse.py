@@ -57,7 +57,9 @@ Example, with rows that may be seen; 60,000 others will be trained on:
     help="How many rows the parties will train on, for the time.  [default: as many as --data has]",
 )
 @arguments.network_option
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the order of rows.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the order of rows."
+)
 @arguments.json_option
 def command(
     plan_file: Path,

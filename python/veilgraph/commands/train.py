@@ -71,7 +71,7 @@ Example, three hosts, each with its own parties.yaml and key:
 )
 @click.option(
     "--seed",
-    type=int,
+    type=click.IntRange(min=0),
     default=0,
     show_default=True,
     help="Of the order of rows, the same at every party.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,21 @@ Array = npt.NDArray[np.float32]
 Rows = Mapping[str, Array]
 Order = Mapping[str, npt.NDArray[np.int64]]  # row numbers, by owner as in `RowOrder`
 SUM_SLACK = 2.0**-10  # of a row of labels that sums to 1
+HINT = "Give an array of numbers with one row for each example."
 ALL = ""  # in an owner's place: row i of each input is of one example
+
+
+def numbers(given: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
+    """Rows of an input as an array; UsageError for what is no array of real numbers, or one row."""
+    try:
+        found = np.asarray(given)
+    except ValueError as error:
+        raise UsageError(f"Rows of `{name}` have different lengths.", HINT) from error
+    if found.dtype.kind not in "fiub":
+        raise UsageError(f"Rows of `{name}` are {found.dtype}, and must be real numbers.", HINT)
+    if not found.ndim:
+        raise UsageError(f"`{name}` is one number, and has no rows.", HINT)
+    return found
 
 
 def one_hot(labels: npt.ArrayLike, classes: int) -> Array:
@@ -30,7 +45,7 @@ def one_hot(labels: npt.ArrayLike, classes: int) -> Array:
         UsageError: class numbers that are none, with the number of the first such row; or rows of
             another length.
     """
-    given = np.asarray(labels)
+    given = numbers(labels, LABELS)
     if given.ndim != 1 or classes == 1:
         rows = np.asarray(given, np.float32).reshape(len(given), -1)
         if rows.shape[1] != classes:
@@ -72,14 +87,14 @@ def checked(
                 f"There are no rows of `{name}`.", f"Give rows of {', '.join(shapes)}."
             )
         is_label = name == LABELS and labels.classes > 0
-        is_row = is_label and len(shape) == 2
-        rows = (
-            one_hot(given[name], labels.classes) if is_row else np.asarray(given[name], np.float32)
-        )
+        rows = numbers(given[name], name)
+        if is_label and len(shape) == 2:
+            rows = one_hot(rows, labels.classes)
+        rows = rows.astype(np.float32, copy=False)
         if rows.shape[1:] != shape[1:]:
             raise UsageError(
                 f"Rows of `{name}` are of shape {rows.shape[1:]}, and a step takes {shape[1:]}.",
-                "Give an array with one row for each example.",
+                HINT,
             )
         if len(rows) < (shape[0] if fill else 1):
             raise UsageError(

@@ -24,6 +24,7 @@ from veilgraph.ir.training import (
 )
 from veilgraph.plans import Plan
 from veilgraph.runtime import encoding
+from veilgraph.training.asked import require_count
 from veilgraph.training.batches import Array, Order, RowOrder, checked
 
 LEAST_UNITS = 1 / 16  # of a public factor: it is told as one unit in one step of so many
@@ -36,10 +37,12 @@ class Batches:
 
     Attributes:
         units: of each public factor, what its encoding is a multiple of.
+        most: of each, as much as the plan takes.
     """
 
     recipe: Recipe
     units: Mapping[str, float]
+    most: Mapping[str, float]
     order: RowOrder
     rate: Schedule
 
@@ -47,9 +50,10 @@ class Batches:
     def of(plan: Plan, order: RowOrder, rate: Schedule) -> Batches:
         """The steps of this plan."""
         recipe = Recipe.of(plan.manifest.options)
-        units = {tensor.name: 2.0**-tensor.frac_bits for tensor in inputs_of(plan, STEP)}
-        factors = {name: units[name] for name in recipe.announced}
-        return Batches(recipe, factors, order, rate)
+        given = {tensor.name: tensor for tensor in inputs_of(plan, STEP)}
+        units = {name: 2.0 ** -given[name].frac_bits for name in recipe.announced}
+        most = {name: given[name].high for name in recipe.announced}
+        return Batches(recipe, units, most, order, rate)
 
     def count(self, epochs: int, steps: int | None = None) -> int:
         """Steps of so many epochs, of which no batch is left for some rows; or `steps`.
@@ -57,11 +61,9 @@ class Batches:
         Raises:
             UsageError: none.
         """
-        found = epochs * self.order.an_epoch if steps is None else steps
-        if found < 1:
-            told = f"{epochs} epochs" if steps is None else f"{steps} steps"
-            raise UsageError(f"Training for {told} makes no sense.", "Give 1 or more.")
-        return found
+        if steps is not None:
+            return require_count(steps, "Training for {} steps")
+        return require_count(epochs, "Training for {} epochs") * self.order.an_epoch
 
     def steps(self, first: int, count: int) -> Iterator[tuple[Order, dict[str, float]]]:
         """Row numbers and public factors, as they are told, of `count` steps from `first` on."""
@@ -123,6 +125,27 @@ class Batches:
                         "Compile with this rate too: the rehearsal takes a function of the step.",
                     )
 
+    def require_room(self, first: int, count: int) -> None:
+        """UsageError where a factor of these steps is more than the plan takes.
+
+        A rehearsal goes on beyond that: it tells which values leave their ranges.
+        """
+        for number in range(first, first + count):
+            for name, told in self.told(number).items():
+                if told > self.most[name]:
+                    raise self._too_large(number, name)
+
+    def _too_large(self, number: int, name: str) -> UsageError:
+        factor = self.factors(number)[name]
+        rate, before = self.rate(number), self.rate(max(number - 1, 0))
+        after = "" if rate == before else f", after {before:.4g},"
+        return UsageError(
+            f"The rate {rate:.4g} of step {number}{after} is too large for this plan: {name} is "
+            f"{factor:.4g}, and may be {self.most[name]:.4g}.",
+            "Train with smaller rates, or compile with these too: the rehearsal takes a function "
+            "of the step.",
+        )
+
 
 def inputs_of(plan: Plan, entry: str, party: str | None = None) -> list[Tensor]:
     """What parties, or one, give to an entry."""
@@ -179,9 +202,12 @@ def rows_of(
     at a batch tells in which rows a number is out of range.
 
     Raises:
-        UsageError: as `checked`.
+        UsageError: no mapping, or as `checked`.
         AccuracyError: a number outside of what the rehearsal saw, margin included.
     """
+    if not isinstance(given, Mapping):
+        whose = f" of {party}" if party else ""
+        raise UsageError(f"Rows{whose} have no names.", "Give an array an input, by name.")
     inputs = [each for each in inputs_of(plan, entry, party) if recipe.is_row(each.name)]
     shapes = shapes_of(inputs, recipe)
     rows = checked(given, shapes, recipe.labels, fill=entry != EVALUATE)
@@ -191,6 +217,20 @@ def rows_of(
         _require_in_range(rows[name], replace(tensor, name=name))
         found[tensor.name] = rows[name]
     return found
+
+
+def require_own(
+    plan: Plan, entry: str, recipe: Recipe, given: Mapping[str, npt.ArrayLike], party: str
+) -> None:
+    """UsageError for rows of what is no input of this party."""
+    own = [each.name for each in inputs_of(plan, entry, party) if recipe.is_row(each.name)]
+    names = [recipe.batch.whole(name) for name in own]
+    if others := [name for name in given if name not in names]:
+        has = f"{party} has rows of {', '.join(f'`{name}`' for name in names)} here."
+        raise UsageError(
+            f"Rows of `{others[0]}` are given, and {party} owns no such input of `{entry}`.",
+            has if names else f"{party} has no rows here.",
+        )
 
 
 def _require_in_range(rows: Array, tensor: Tensor) -> None:

@@ -21,12 +21,12 @@ from veilgraph.ir.training import (
     STEP,
     Rate,
     Recipe,
-    schedule,
 )
 from veilgraph.plans import Plan
 from veilgraph.runtime.discrete_gaussian import Sampler
 from veilgraph.runtime.party import Party
 from veilgraph.runtime.simulate import simulate_many
+from veilgraph.training.asked import rate_of, require_seed
 from veilgraph.training.batches import ALL, Order, RowOrder, picked
 from veilgraph.training.data_sets import DataSet
 from veilgraph.training.evaluations import Evaluation, require_evaluated
@@ -92,12 +92,14 @@ def simulate_training(
         AccuracyError: rows outside of what the rehearsal saw, margin included; or a state that is
             outside of its bounds at the end, where the plan has an audit.
     """
+    require_seed(seed)
     recipe = Recipe.of(plan.manifest.options)
     require_stated(plan, recipe)
     rows = rows_of_all(plan, rows_entry(plan), recipe, data)
-    batches = Batches.of(plan, _order(recipe, rows, seed), schedule(rate))
+    batches = Batches.of(plan, _order(recipe, rows, seed), rate_of(rate))
     count = batches.count(epochs, steps)
     batches.require_rates(0, count)
+    batches.require_room(0, count)
     runs: list[tuple[str, dict[str, Any]]] = [(START, {})]
     orders: list[Order] = [{}]
     if rows_entry(plan) == SHARE:
@@ -165,6 +167,8 @@ def rows_of_all(plan: Plan, entry: str, recipe: Recipe, given: Any) -> dict[str,
     if not recipe.batch.rows:
         return rows_of(plan, entry, recipe, given)
     owners, found = ", ".join(recipe.batch.rows), dict[str, Array]()
+    if not isinstance(given, Mapping):
+        raise UsageError("Rows have no names.", "Give the rows of each owner, by owner.")
     if given.keys() != recipe.batch.rows.keys():
         raise UsageError(
             f"Rows are given of {', '.join(given) or 'nobody'}, and a batch has those of {owners}.",

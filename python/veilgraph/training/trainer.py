@@ -27,11 +27,11 @@ from veilgraph.ir.training import (
     STEP,
     Rate,
     Recipe,
-    schedule,
 )
 from veilgraph.plans import Plan
 from veilgraph.runtime.discrete_gaussian import Sampler
-from veilgraph.session import Session
+from veilgraph.session import Session, require_party
+from veilgraph.training.asked import rate_of, require_count, require_seed
 from veilgraph.training.batches import RowOrder, picked
 from veilgraph.training.checkpoints import Checkpoints, Progress, agreed, stated
 from veilgraph.training.data_sets import DataSet
@@ -42,6 +42,7 @@ from veilgraph.training.plan_steps import (
     Batches,
     inputs_of,
     require_inside,
+    require_own,
     require_saved,
     rows_entry,
     rows_of,
@@ -110,14 +111,16 @@ class Trainer:
         seed: int = 0,
         **options: Any,
     ) -> None:
+        require_seed(seed)
         if not isinstance(plan, Plan):
             options.setdefault("signature", signature_file(Path(plan)))
         self.plan = plan if isinstance(plan, Plan) else Plan.load(plan)
+        require_party(self.plan, party)
         self.recipe, self.party = Recipe.of(self.plan.manifest.options), party
         self._require_told()
         require_stated(self.plan, self.recipe)
         require_saved(self.plan)
-        self._data = rows_of(self.plan, rows_entry(self.plan), self.recipe, data or {}, party)
+        self._data = self._own_rows(rows_entry(self.plan), data)
         own = self._count(rows)
         self._sampler = Sampler()  # of this session alone: no other has its key
         self._shares_rows = rows_entry(self.plan) == SHARE  # all do before the first step here
@@ -238,7 +241,16 @@ class Trainer:
             seeds = {self.party: own_seed} if self.party in batch else {}
         return RowOrder(found, batch, seeds, is_public)
 
+    def _own_rows(self, entry: str, given: Arrays | None) -> dict[str, Array]:
+        """Rows of all that this party owns of what an entry takes, and of nothing else."""
+        found = {} if given is None else given
+        rows = rows_of(self.plan, entry, self.recipe, found, self.party)
+        require_own(self.plan, entry, self.recipe, found, self.party)
+        return rows
+
     def _count(self, rows: int | None) -> int:
+        if rows is not None:
+            rows = require_count(rows, "A number of {} rows")
         own = min(map(len, self._data.values()), default=rows)
         if self.recipe.batch.rows:
             if rows is not None:
@@ -300,10 +312,11 @@ class Trainer:
             SecurityAbort: another party trains with another rate, or with other rows: another
                 number of them, seed, first step or number of steps.
         """
-        batches = Batches.of(self.plan, self._order, schedule(rate))
+        batches = Batches.of(self.plan, self._order, rate_of(rate))
         count = batches.count(epochs, steps)
         first, last = self.step, self.step + count
         batches.require_rates(first, count)
+        batches.require_room(first, count)
         every, audit_every = _interval(every, "A checkpoint"), _interval(audit_every, "An audit")
         if audit_every and AUDIT not in self._entries:
             self.audit()  # says why not
@@ -405,7 +418,7 @@ class Trainer:
                 inputs who have another number of them.
         """
         require_evaluated(self.plan)
-        rows = rows_of(self.plan, EVALUATE, self.recipe, data or {}, self.party)
+        rows = self._own_rows(EVALUATE, data)
         own = min(map(len, rows.values()), default=0)
         evaluation = Evaluation.of(self.recipe, self._rows_told(own, "rows to evaluate"))
         found = [
@@ -501,6 +514,4 @@ class Trainer:
 
 def _interval(every: int | None, what: str) -> int:
     """Steps between checkpoints, or what else; 0 for none."""
-    if every is not None and every < 1:
-        raise UsageError(f"{what} each {every} steps makes no sense.", "Give 1 or more.")
-    return every or 0
+    return 0 if every is None else require_count(every, what + " each {} steps")

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir.errors import UsageError
+from veilgraph.ir.errors import SecurityAbort, UsageError, VeilgraphError
 from veilgraph.ir.plan.tables import Phase, Tensor
 from veilgraph.plans import Plan
 from veilgraph.reports.units import counted
@@ -125,7 +125,8 @@ class Session:
         resume: a file that this party saved with `save_state`: states begin as they were then, and
             else as zero. All parties go on from what the same run left, or all from zero. A list
             says from what this party can go on, newest first, None being zero: two at most. All
-            take the first that all have.
+            take the first that all have. A file of it that can't be read counts as not there, and a
+            warning says so, where another can.
         trust_author: don't verify the plan before this party takes part. That trusts whoever
             compiled it, or changed it since, with all that this party gives.
         signature: the file of the plan's signature, for a party whose parties.yaml says which
@@ -194,7 +195,7 @@ class Session:
         if not trust_author:
             self._tell("the plan is verified", time.perf_counter() - start)
         begins = resume if isinstance(resume, list) else [resume]
-        files = {self._origin(path): path for path in begins} if self._keeps(begins) else {}
+        files = self._origins(begins) if self._keeps(begins) else {}
         options["origins"] = tuple(files)
         self._began = datetime.now(UTC)
         self.transcripts: list[Transcript] = []
@@ -233,6 +234,25 @@ class Session:
     def _keeps(self, begins: list[str | Path | None]) -> bool:
         """Whether this party has states; a file that is given says why not."""
         return bool(self.plan.party(self._config.me.name).states) or begins != [None]
+
+    def _origins(self, begins: list[str | Path | None]) -> dict[Origin, str | Path | None]:
+        """From where this party can go on.
+
+        A damaged file may be passed over: all go on from what all have, and where they have less
+        in common than they should, they stop.
+        """
+        found: dict[Origin, str | Path | None] = {}
+        damaged: list[VeilgraphError] = []
+        for path in begins:
+            try:
+                found[self._origin(path)] = path
+            except (SecurityAbort, UsageError) as error:
+                damaged.append(error)
+        if damaged and not any(path is not None for path in found.values()):
+            raise damaged[0]
+        for each in damaged:
+            LOG.warning("%s It is passed over.", each.message)
+        return found
 
     def _origin(self, path: str | Path | None) -> Origin:
         """What a file says, all of which is read, so that no damaged one is agreed on."""

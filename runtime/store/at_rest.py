@@ -59,6 +59,7 @@ _HEAD = struct.Struct("<8sII16s32s32s32sQ32s32s32s")
 _PART = struct.Struct("<HHHHBB")
 _MOST_AXES = 32
 _HINT = "Give the file that this party wrote there, with the key that it had."
+_HINT_WHOLE = "Go back to a file that was kept whole, at all parties, or begin anew."
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 OWN, PUBLIC_KEY, NONE = range(3)  # locks
@@ -295,6 +296,8 @@ def _opened(path: Path) -> IO[bytes]:
 
 def _read_head(file: IO[bytes], path: Path) -> _Head:
     raw = file.read(_HEAD.size)
+    if len(raw) < _HEAD.size and MAGIC.startswith(raw[: len(MAGIC)]):
+        raise UsageError(f"{path} is {'cut short' if raw else 'empty'}.", _HINT_WHOLE)
     if len(raw) != _HEAD.size or not raw.startswith(MAGIC):
         raise UsageError(f"{path} holds no shares at rest.", _HINT)
     _, version, how, *rest = _HEAD.unpack(raw)

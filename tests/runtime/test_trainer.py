@@ -294,6 +294,28 @@ def test_rows_out_of_range_are_refused_before_a_link_is_opened(tmp_path: Path) -
         veilgraph.Trainer(plan, "alice", tmp_path / "none.yaml", data={"x": far})
 
 
+def test_what_is_called_after_each_epoch(tmp_path: Path) -> None:
+    """At the same step of all parties, so it may evaluate; an epoch is of all steps so far."""
+    parties = Parties(tmp_path, "rep3")
+    told: dict[str, list[Any]] = {name: [] for name in OWN}
+
+    def act(trainer: Any, name: str) -> Any:
+        rows = {"x": X[:5]} if name == "alice" else None
+
+        def ended(epoch: int, loss: float | None) -> None:
+            told[name].append((epoch, loss, trainer.evaluate(rows).keys()))
+
+        trainer.fit(rate=RATE, steps=3)
+        return trainer.fit(rate=RATE, steps=18, on_epoch=ended)
+
+    losses = parties.run(act)["alice"]
+    epoch = ROWS // BATCH
+    means = [np.mean(losses[: epoch - 3]), np.mean(losses[epoch - 3 : 2 * epoch - 3])]
+    assert told["alice"] == [(i, pytest.approx(mean), set()) for i, mean in enumerate(means)]
+    assert told["bob"] == [(i, pytest.approx(mean), {"output"}) for i, mean in enumerate(means)]
+    assert told["carol"] == [(0, None, set()), (1, None, set())]
+
+
 # Checkpoints
 
 
@@ -364,6 +386,37 @@ def test_a_checkpoint_that_was_changed_is_refused(change: str, tmp_path: Path) -
             checkpoint=parties.state("alice"),
             resume=True,
         )
+
+
+@pytest.mark.parametrize("left", [0, 40, -1])
+def test_a_damaged_newest_counts_as_not_there(
+    left: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All go on from the one before, and who has the damage says so."""
+    parties = Parties(tmp_path, "rep3")
+    parties.run(begin(3))
+    content = parties.state("bob").read_bytes()
+    parties.state("bob").write_bytes(content[:left])
+    found = parties.run(begin(1), resumes=True)
+    assert set(found.values()) == {3}, found
+    what = {0: "is empty.", 40: "is cut short.", -1: "was changed, or is cut short."}[left]
+    assert [r.message for r in caplog.records if r.levelname == "WARNING"] == [
+        f"{parties.state('bob')} {what} It is passed over."
+    ]
+    assert len(Checkpoints(parties.state("bob")).files) == 2
+
+
+def test_a_damaged_newest_beside_a_peer_that_has_no_other(tmp_path: Path) -> None:
+    """They have no checkpoint in common: all stop, and no file is touched."""
+    parties = Parties(tmp_path, "rep3")
+    parties.run(begin(3))
+    parties.state("bob").write_bytes(b"")
+    before(parties.state("carol")).unlink()
+    found = parties.run(begin(1), resumes=True)
+    assert all(isinstance(error, SecurityAbort) for error in found.values()), found
+    assert any("begins from" in str(error) for error in found.values())
+    assert not parties.state("bob").read_bytes()
+    assert len(Checkpoints(parties.state("alice")).files) == 2
 
 
 def test_checkpoints_of_another_party_plan_or_verb(tmp_path: Path) -> None:

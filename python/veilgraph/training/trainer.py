@@ -284,6 +284,7 @@ class Trainer:
         every: int | None = None,
         audit_every: int | None = None,
         on_step: Callable[[int, float | None], None] | None = None,
+        on_epoch: Callable[[int, float | None], None] | None = None,
     ) -> list[float]:
         """Trains together with all parties, from step `step` on; with 0 the parameters begin.
 
@@ -299,6 +300,9 @@ class Trainer:
                 parties.
             on_step: called after each step with its number, and its loss where this party
                 receives it.
+            on_epoch: called after each step that ends an epoch, which are counted from 0 and from
+                the first step of all, with its number and the mean loss of those of its steps that
+                were done here. It may call what all parties call at once, as `evaluate` or `save`.
 
         Returns:
             The loss of each step; [] where this party receives none.
@@ -352,6 +356,10 @@ class Trainer:
                 self.audit()
             if on_step is not None:
                 on_step(number, loss)
+            if on_epoch is not None and self.step % self.an_epoch == 0:
+                own_losses = losses[-self.an_epoch :]
+                mean = float(np.mean(own_losses)) if own_losses else None
+                on_epoch(number // self.an_epoch, mean)
         return losses
 
     def _require_stored(self, first: int, last: int, every: int) -> None:

@@ -353,6 +353,24 @@ def test_who_has_none_goes_on_with_who_has_the_first_alone(tmp_path: Path) -> No
         assert len(Checkpoints(parties.state(name)).files) == 2
 
 
+@pytest.mark.parametrize("suite", SUITES)
+def test_who_goes_on_needs_no_weights(suite: str, tmp_path: Path) -> None:
+    """The checkpoint has all of them; where all begin anew it says what is lacking."""
+    parties = Parties(tmp_path, suite, timeout_seconds=3.0)
+    none = {"bob": {"weights": None}}
+    anew = parties.run(begin(1), resumes=True, **none)
+    assert isinstance(anew["bob"], UsageError)
+    assert "All parties begin anew, and bob gave no weights" in str(anew["bob"])
+    assert not any(parties.state(name).exists() for name in OWN)
+    parties.run(lambda trainer, name: trainer.fit(rate=RATE, steps=5, every=5))
+    found = parties.run(
+        lambda trainer, name: (trainer.fit(rate=RATE, steps=7), trainer.reveal())[1], True, **none
+    )
+    _, parameters = by_torch("logistic", [RATE] * 12)
+    for name, wanted in parameters.items():
+        assert np.abs(found["alice"][name] - wanted).max() < 0.05
+
+
 def test_checkpoints_of_two_trainings(tmp_path: Path) -> None:
     parties = Parties(tmp_path, "rep3")
     parties.run(begin(2))

@@ -27,6 +27,7 @@ from veilgraph.runtime import encoding
 from veilgraph.training.asked import require_count
 from veilgraph.training.batches import Array, Order, RowOrder, checked
 
+BEGUN = ".start"  # behind a state's name: the weight that it is at first, as graphs call it
 LEAST_UNITS = 1 / 16  # of a public factor: it is told as one unit in one step of so many
 GOLDEN = (5**0.5 - 1) / 2  # its multiples modulo 1 lie evenly, however many they are
 
@@ -217,6 +218,18 @@ def rows_of(
         _require_in_range(rows[name], replace(tensor, name=name))
         found[tensor.name] = rows[name]
     return found
+
+
+def unread_weights(plan: Plan, party: str) -> dict[str, Array] | None:
+    """In place of weights that a party owns, where all are what `start` alone reads; else None.
+
+    Who goes on from a checkpoint has the states that these became.
+    """
+    own = plan.party(party).weights
+    begun = {f"{name}{BEGUN}" for name in plan.manifest.states}
+    if not own or any(tensor.name not in begun for tensor in own):
+        return None
+    return {t.name: np.full(t.shape, np.clip(0, t.low, t.high), np.float32) for t in own}
 
 
 def require_own(

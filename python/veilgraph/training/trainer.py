@@ -46,6 +46,7 @@ from veilgraph.training.plan_steps import (
     require_saved,
     rows_entry,
     rows_of,
+    unread_weights,
 )
 from veilgraph.training.reveals import Reveals
 from veilgraph.verification.signatures import signature_file
@@ -72,7 +73,8 @@ class Trainer:
             own, of all inputs, and as many as it has.
         rows: how many rows there are; needed at a party that has none, but not where owners have
             rows of their own: they tell all parties how many.
-        weights: as for `Session`: the parameters as they begin, at their owner.
+        weights: as for `Session`: the parameters as they begin, at their owner, and what is
+            frozen. Who goes on from a checkpoint needs them only if some are frozen.
         checkpoint: where `save` writes this party's parts of all states; the file that was there
             becomes NAME.before.
         resume: go on from the newest checkpoint that all parties have, the same at all of them, or
@@ -126,6 +128,9 @@ class Trainer:
         self._shares_rows = rows_entry(self.plan) == SHARE  # all do before the first step here
         self._files = self._checkpoints(checkpoint, resume)
         begins = self._files.origins() if self._files and resume else None
+        unread = unread_weights(self.plan, party) if resume and weights is None else None
+        self._lacks_weights = unread is not None
+        weights = unread if self._lacks_weights else weights
         options |= {"weights": weights, "resume": begins, "store": store, "stored_entry": STEP}
         self.session = Session(self.plan, party, config, **options)
         try:
@@ -328,6 +333,7 @@ class Trainer:
         self._require_alike(batches.facts(first, count) | intervals)
         self._require_stored(first, last, every)
         if not first:
+            self._require_weights()
             self._run({}, START)
         if self._shares_rows:
             self._share_rows()
@@ -361,6 +367,13 @@ class Trainer:
                 mean = float(np.mean(own_losses)) if own_losses else None
                 on_epoch(number // self.an_epoch, mean)
         return losses
+
+    def _require_weights(self) -> None:
+        if self._lacks_weights:
+            raise UsageError(
+                f"All parties begin anew, and {self.party} gave no weights.",
+                "Give model.weights with --weights, as before the first step.",
+            )
 
     def _require_stored(self, first: int, last: int, every: int) -> None:
         """ResourceLimitError where no step is left in the store; those that were done are kept."""

@@ -42,7 +42,7 @@ from veilgraph.runtime.store.state_files import SavedState, load_state, save_sta
 from veilgraph.runtime.store.stored_runs import StoredRuns
 from veilgraph.runtime.store.weights import load_weights
 from veilgraph.runtime.transcript import Transcript
-from veilgraph.training.reveals import count_run
+from veilgraph.training.runs.reveals import count_run
 from veilgraph.verification.consent import require_accepted
 from veilgraph.verification.receipts import receipt_of, write_receipt
 from veilgraph.verification.signatures import signature_file

@@ -38,8 +38,8 @@ from veilgraph.ir.training import Recipe
 from veilgraph.runtime.store.state_files import before
 from veilgraph.runtime.store.weights import save_weights
 from veilgraph.training.checkpoints import GIVEN_UP, Checkpoints
-from veilgraph.training.evaluations import Evaluation
 from veilgraph.training.masks import drawn
+from veilgraph.training.runs.evaluations import Evaluation
 
 OWN: dict[str, dict[str, Any]] = {
     "alice": {"x": DATA["x"]},

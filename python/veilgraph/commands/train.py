@@ -18,8 +18,8 @@ from veilgraph.ir.training import EVALUATE, REVEAL, Schedule
 from veilgraph.plans import Plan
 from veilgraph.reports import units
 from veilgraph.reports.tables import Tell, progress, remark, show, show_json_line
-from veilgraph.training.evaluations import require_evaluated
 from veilgraph.training.plan_steps import inputs_of, step_bytes
+from veilgraph.training.runs.evaluations import require_evaluated
 from veilgraph.training.trainer import Trainer
 from veilgraph.verification.signatures import signature_file
 

@@ -24,8 +24,8 @@ from veilgraph.ir.training import (
 )
 from veilgraph.plans import Plan
 from veilgraph.runtime import encoding
-from veilgraph.training.asked import require_count
 from veilgraph.training.batches import Array, Order, RowOrder, checked
+from veilgraph.training.runs.asked import require_count
 
 BEGUN = ".start"  # behind a state's name: the weight that it is at first, as graphs call it
 LEAST_UNITS = 1 / 16  # of a public factor: it is told as one unit in one step of so many

@@ -26,10 +26,7 @@ from veilgraph.plans import Plan
 from veilgraph.runtime.discrete_gaussian import Sampler
 from veilgraph.runtime.party import Party
 from veilgraph.runtime.simulate import simulate_many
-from veilgraph.training.asked import rate_of, require_seed
 from veilgraph.training.batches import ALL, Order, RowOrder, picked
-from veilgraph.training.data_sets import DataSet
-from veilgraph.training.evaluations import Evaluation, require_evaluated
 from veilgraph.training.masks import drawn
 from veilgraph.training.noises import parts_of, require_stated
 from veilgraph.training.plan_steps import (
@@ -40,6 +37,9 @@ from veilgraph.training.plan_steps import (
     rows_of,
     step_bytes,
 )
+from veilgraph.training.runs.asked import rate_of, require_seed
+from veilgraph.training.runs.data_sets import DataSet
+from veilgraph.training.runs.evaluations import Evaluation, require_evaluated
 
 Array = npt.NDArray[np.float32]
 Arrays = Mapping[str, npt.ArrayLike]

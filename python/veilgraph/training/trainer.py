@@ -31,11 +31,8 @@ from veilgraph.ir.training import (
 from veilgraph.plans import Plan
 from veilgraph.runtime.discrete_gaussian import Sampler
 from veilgraph.session import Session, require_party
-from veilgraph.training.asked import rate_of, require_count, require_seed
 from veilgraph.training.batches import RowOrder, picked
 from veilgraph.training.checkpoints import Checkpoints, Progress, agreed, stated
-from veilgraph.training.data_sets import DataSet
-from veilgraph.training.evaluations import Evaluation, require_evaluated
 from veilgraph.training.masks import drawn
 from veilgraph.training.noises import parts_of, require_stated
 from veilgraph.training.plan_steps import (
@@ -48,7 +45,10 @@ from veilgraph.training.plan_steps import (
     rows_of,
     unread_weights,
 )
-from veilgraph.training.reveals import Reveals
+from veilgraph.training.runs.asked import rate_of, require_count, require_seed
+from veilgraph.training.runs.data_sets import DataSet
+from veilgraph.training.runs.evaluations import Evaluation, require_evaluated
+from veilgraph.training.runs.reveals import Reveals
 from veilgraph.verification.signatures import signature_file
 
 Array = npt.NDArray[np.float32]

@@ -185,9 +185,10 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     assert caught.value.exit_code == 2
     with pytest.raises(UsageError, match="is no file"):
         read_at_rest(tmp_path, HEADER, KEY)
-    for content in (b"", b"veilrest", bytes(500)):
+    told = {b"": "is empty", b"veilrest": "is cut short", bytes(500): "holds no shares at rest"}
+    for content, said in told.items():
         path.write_bytes(content)
-        with pytest.raises(UsageError, match="holds no shares at rest"):
+        with pytest.raises(UsageError, match=said):
             read_at_rest(path, HEADER, KEY)
     path.unlink()
     os.mkfifo(path)

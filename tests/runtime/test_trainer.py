@@ -23,6 +23,7 @@ from training_cases import (
     X,
     by_torch,
     dropped_by_torch,
+    logistic,
     trained,
 )
 
@@ -622,3 +623,33 @@ def test_a_plan_that_saves_no_parameters(tmp_path: Path) -> None:
     changed = replace(plan, manifest=replace(plan.manifest, options=options))
     with pytest.raises(SecurityAbort, match="leaves parameters out of checkpoints"):
         veilgraph.Trainer(changed, "alice", tmp_path / "parties.yaml")
+
+
+def test_a_loss_of_several_steps_is_told_over_sessions(tmp_path: Path) -> None:
+    """The sum is a state: three steps of one session and two of the next have one mean."""
+    plan, weights = veilgraph.compile_training(
+        logistic(), DATA, loss="cross_entropy", batch=BATCH, rate=RATE, steps=12,
+        optimizer=veilgraph.SGD(momentum=0.5, weight_decay=0.01), loss_every=5,
+        reveal={"loss": "alice"}, owners={"labels": "bob"},
+    )  # fmt: skip
+    parties = Parties(tmp_path, "rep3")
+    parties.plan = plan
+    save_weights(weights, tmp_path / "model.weights", plan.digest)
+    told: list[tuple[int, float | None]] = []
+
+    def act(steps: int) -> Callable[[Any, str], Any]:
+        note = told.append
+        return lambda trainer, name: trainer.fit(
+            rate=RATE,
+            steps=steps,
+            every=steps,
+            on_step=(lambda *each: note(each)) if name == "alice" else None,
+        )
+
+    first = parties.run(act(3))
+    second = parties.run(act(4), resumes=True)
+    losses, _ = by_torch("logistic", [RATE] * 7)
+    assert first["alice"] == []
+    assert second["alice"] == pytest.approx([np.mean(losses[:5])], abs=0.02)
+    assert [number for number, loss in told if loss is not None] == [4]
+    assert second["bob"] == second["carol"] == []

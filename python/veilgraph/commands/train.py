@@ -272,7 +272,7 @@ class _Run:
         tell: Tell,
         as_json: bool,
     ) -> None:
-        self.an_epoch = trainer.an_epoch
+        self.an_epoch, self._an_epoch_tells = trainer.an_epoch, trainer.losses_an_epoch
         self.step_bytes, self._first = step_bytes, trainer.step
         self._last = epochs * self.an_epoch
         self.left = self._last - self._first
@@ -299,7 +299,7 @@ class _Run:
         count = self.left
         if count <= 0:
             return f"All {units.counted(self._last, 'step')} were done before."
-        last = self._losses[-self.an_epoch :]
+        last = self._losses[-self._an_epoch_tells :]
         mean = units.real(float(np.mean(last))) if last else ""
         lost = f"; the mean loss of the last epoch is {mean}" if mean else ""
         return (

@@ -304,13 +304,13 @@ class Trainer:
             audit_every: so many steps after which they are compared besides, the same at all
                 parties.
             on_step: called after each step with its number, and its loss where this party
-                receives it.
+                receives it; with `loss_every`, the mean of several after each so many.
             on_epoch: called after each step that ends an epoch, which are counted from 0 and from
                 the first step of all, with its number and the mean loss of those of its steps that
                 were done here. It may call what all parties call at once, as `evaluate` or `save`.
 
         Returns:
-            The loss of each step; [] where this party receives none.
+            The loss of each step, or the means; [] where this party receives none.
 
         Raises:
             UsageError: a rate that is none or that the plan's encoding loses, audits of a plan that
@@ -352,6 +352,8 @@ class Trainer:
             given |= parts_of(self.recipe, inputs, self.party, rate_now, self._sampler)
             told = self._run(given, STEP)
             self._check_factors(factors, told)
+            if self.recipe.tells_loss(self.step):
+                told = self._run({}, LOSS)
             loss = float(told[LOSS].item()) if LOSS in told else None
             losses += [] if loss is None else [loss]
             saves = every > 0 and (self.step % every == 0 or self.step == last)
@@ -363,7 +365,7 @@ class Trainer:
             if on_step is not None:
                 on_step(number, loss)
             if on_epoch is not None and self.step % self.an_epoch == 0:
-                own_losses = losses[-self.an_epoch :]
+                own_losses = losses[-self.losses_an_epoch :]
                 mean = float(np.mean(own_losses)) if own_losses else None
                 on_epoch(number // self.an_epoch, mean)
         return losses
@@ -505,6 +507,11 @@ class Trainer:
     def an_epoch(self) -> int:
         """Steps that take each row once; what fills no batch is not taken."""
         return self._order.an_epoch
+
+    @property
+    def losses_an_epoch(self) -> int:
+        """How many losses, or means of several, who receives them is told in an epoch."""
+        return max(1, self.an_epoch // (self.recipe.loss_every or 1))
 
     @property
     def _entries(self) -> tuple[str, ...]:

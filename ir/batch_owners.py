@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-from veilgraph.ir.errors import UsageError
 from veilgraph.ir.shapes import Shape
 
 
@@ -26,24 +25,6 @@ class BatchOwners:
     """
 
     rows: Mapping[str, int] = field(default_factory=dict)
-
-    @staticmethod
-    def of(batch: int | Mapping[str, int]) -> BatchOwners:
-        """As a user says it.
-
-        Raises:
-            UsageError: a number of rows that makes no sense.
-        """
-        counts = dict(batch) if isinstance(batch, Mapping) else {"": batch}
-        for who, rows in counts.items():
-            if rows < 1:
-                whose = f" of {who}" if who else ""
-                raise UsageError(
-                    f"A batch of {rows} rows{whose} makes no sense.", "Give 1 or more."
-                )
-        if not counts:
-            raise UsageError("A batch has rows of nobody.", "Name an owner, as alice=96.")
-        return BatchOwners({} if "" in counts else counts)
 
     def parts(self, name: str) -> dict[str, slice]:
         """What an input of rows is given as, and which rows of a batch each part has."""

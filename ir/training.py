@@ -34,6 +34,7 @@ MEAN_SHARE = "mean_share_"  # ahead of how many batches a mean over all was of a
 RUNNING_MEAN, COUNTER = "running_mean", "num_batches_tracked"  # buffers of PyTorch's batch norms
 LABELS = "labels"  # the input that a named loss compares with
 LOSS = "loss"  # the output that is a step's mean loss, and the entry that tells one of several
+BEGUN = ".start"  # behind a state's name: the weight that it is at first
 LOSS_SUM = "loss.sum"  # the state that is the sum of losses that were not told yet
 TRAINING = "training"  # of a manifest's options, what `Recipe.stated` says
 Rate = float | Callable[[int], float]

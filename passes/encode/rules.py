@@ -24,7 +24,7 @@ from veilgraph.passes.encode.functions.calls import FunctionCall
 from veilgraph.passes.encode.functions.softmax import SoftmaxCall, Summed
 from veilgraph.passes.encode.integer_parts import INTEGER_PARTS
 from veilgraph.passes.encode.multiples import Multiples
-from veilgraph.passes.encode.scales.accumulators import index_given
+from veilgraph.passes.encode.scales.accumulators import indices_given
 from veilgraph.passes.encode.scales.constraints import is_of_relu
 from veilgraph.passes.encode.scales.fraction_bits import Scales
 from veilgraph.passes.graph.public_factors import Factor, scaling
@@ -400,7 +400,7 @@ class Encoder:
         x = self._restated(operands[0], 0, source)
         known = self._range(source, Encoding(ring_of(x), 0))
         named = attributes(op) | {"window_bits": ring_of(x) - 1, "dropped_bits": 0}
-        named["wraps"] &= index_given(source) is not None or known.low < 0
+        named["wraps"] &= bool(indices_given(source)) or known.low < 0
         return self._build(
             secret_ops.OneHot, [x], result, 0, named, ring_bits=self._rings.stored(result)
         )

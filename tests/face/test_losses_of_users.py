@@ -63,6 +63,43 @@ def test_a_function_is_the_loss(which: str) -> None:
     assert fixed.loss == pytest.approx(real.loss, abs=0.02)
 
 
+class OneNumber(nn.Module):
+    """A logit a row, without an axis of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.last = nn.Linear(6, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(x).squeeze(-1)
+
+
+def test_labels_of_one_number_have_the_outputs_shape() -> None:
+    """[rows, 1] beside [rows] would be each row with each: another loss, and no error."""
+    rows = {"x": X, "labels": Y}
+    plan, weights = veilgraph.compile_training(
+        OneNumber().train(), rows, loss=nn.MSELoss(), batch=BATCH, rate=RATE, steps=STEPS,
+        reveal={"parameters": "alice", "loss": "alice"},
+    )  # fmt: skip
+    found = veilgraph.simulate_training(plan, weights, rows, rate=RATE, steps=STEPS)
+    losses, parameters = by_torch(
+        OneNumber().train(), X, Y, lambda z, y: functional.mse_loss(z, y.float())
+    )
+    assert found.losses == pytest.approx(losses, abs=0.02)
+    for name, wanted in parameters.items():
+        assert found.parameters[name] == pytest.approx(wanted, abs=0.02)
+
+
+def test_weights_of_classes_weigh_rows_otherwise_than_class_numbers() -> None:
+    """PyTorch divides by the sum of weights in one case, and by the rows in the other."""
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 3.0, 0.5]))
+    with pytest.raises(UsageError, match=r"one-hot rows .*: another function"):
+        veilgraph.compile_training(
+            Perceptron().train(), {"x": X, "labels": Y}, loss=loss, batch=BATCH, steps=2
+        )
+
+
 class TakesLabels(nn.Module):
     def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return x + labels
@@ -107,6 +144,22 @@ class Looked(nn.Module):
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         return self.last(self.table(ids).flatten(1))
+
+
+def test_an_embedding_of_several_owners_takes_whole_numbers() -> None:
+    ids = np.random.default_rng(5).integers(0, 7, (ROWS, 2))
+    plan, weights = veilgraph.compile_training(
+        Looked().train(), {"ids": ids, "labels": Y}, loss="cross_entropy",
+        batch={"alice": 10, "bob": 6}, rate=RATE, steps=STEPS, reveal={"parameters": "alice"},
+    )  # fmt: skip
+    own = {
+        who: {"ids": ids[rows], "labels": Y[rows]}
+        for who, rows in (("alice", slice(0, 100)), ("bob", slice(100, 160)))
+    }
+    veilgraph.simulate_training(plan, weights, own, rate=RATE, steps=2)
+    own["bob"]["ids"] = own["bob"]["ids"] + 0.5
+    with pytest.raises(UsageError, match="Row 0 of `ids` holds a number that is not whole"):
+        veilgraph.simulate_training(plan, weights, own, rate=RATE, steps=2)
 
 
 def test_an_embedding_is_trained_on_whole_numbers() -> None:

@@ -245,7 +245,7 @@ def test_parties_of_which_one_reveals(folder: Path) -> None:
 
 def test_progress_says_what_is_left() -> None:
     said: list[str] = []
-    trainer: Any = SimpleNamespace(an_epoch=20, step=25)
+    trainer: Any = SimpleNamespace(an_epoch=20, losses_an_epoch=20, step=25)
     run = train._Run(trainer, 65_700, 2, said.append, as_json=False)
     assert run.left == 15
     run.on_step(39, 0.25)

@@ -40,11 +40,13 @@ def first(suite: str) -> tuple[veilgraph.Plan, Any]:
     return compiled(suite)
 
 
-def compiled(suite: str, *, labels: Any = Y, **options: Any) -> tuple[veilgraph.Plan, Any]:
+def compiled(
+    suite: str, *, labels: Any = Y, model: Any = None, **options: Any
+) -> tuple[veilgraph.Plan, Any]:
     given: dict[str, Any] = {"loss": "cross_entropy", "batch": 16, "rate": RATE, "steps": 12}
     given |= {"reveal": {"parameters": "alice"}, "owners": {"labels": "bob"}} | options
     return veilgraph.compile_training(
-        Perceptron().train(),
+        model or Perceptron().train(),
         {"x": X, "labels": labels},
         optimizer=OPTIMIZER,
         **SUITES[suite],
@@ -168,6 +170,19 @@ def test_plans_that_no_other_goes_on_from() -> None:
     }
     with pytest.raises(UsageError, match=r"may reach .*, and the other plan keeps it below 0\.25"):
         compiled("rep3", like=replace(old, programs=tight))
+
+
+def test_a_rehearsal_that_got_less_far_is_refused() -> None:
+    """From the first parameters two small steps tell nothing of where a long training ends."""
+    far, _ = compiled("rep3", rate=1.0, steps=150)
+    short = {"like": far, "batch": 1, "rate": 0.3, "steps": 2, "max_noise": 1.0}
+    with pytest.raises(UsageError, match=r"was seen up to .* where the other plan was rehearsed"):
+        compiled("rep3", **short)
+    model = Perceptron().train()
+    weights = veilgraph.rehearse(far, compiled("rep3")[1], model, DATA, rate=1.0, epochs=15)
+    model.load_state_dict({n: torch.tensor(x) for n, x in weights.parameters.items()})
+    plan, _ = compiled("rep3", model=model, **short)
+    assert layout_of(plan) == layout_of(far)
 
 
 def test_the_command_line_takes_another_plan(

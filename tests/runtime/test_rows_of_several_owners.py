@@ -193,6 +193,10 @@ def test_bad_rows_at_one_party(tmp_path: Path) -> None:
     [
         ({"batch": {"alice": 0, "bob": 6}}, "A batch of 0 rows of alice"),
         ({"batch": {}}, "A batch has rows of nobody"),
+        ({"batch": {"alice": "3"}}, "A batch of 3 rows of alice makes no sense"),
+        ({"batch": "16"}, "A batch of 16 rows makes no sense"),
+        ({"batch": 16, "optimizer": "sgd"}, "An optimizer of type str makes no sense"),
+        ({"batch": 16, "rate": "0.1"}, "A learning rate of '0.1' makes no sense"),
         ({"batch": {"alice": 4, "dora": 4}}, "dora owns `x.dora`, and"),
         ({"batch": BATCH_OF, "owners": {"labels": "bob"}}, "All rows of `labels` are bob's"),
         ({"batch": {"alice": 160, "bob": 1}}, "There are 160 rows of `x`, and a step takes 161"),
@@ -201,6 +205,20 @@ def test_bad_rows_at_one_party(tmp_path: Path) -> None:
 def test_batches_that_make_no_sense(options: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError, match=told):
         veilgraph.compile_training(logistic(), DATA, loss="cross_entropy", steps=2, **options)
+
+
+def test_samples_without_names() -> None:
+    samples: Any = [X, Y]
+    with pytest.raises(UsageError, match="Samples are given as one list, without names"):
+        veilgraph.compile_training(logistic(), samples, loss="cross_entropy", batch=16)
+
+
+def test_a_batch_is_a_number_of_any_type() -> None:
+    size: Any = np.int64(16)
+    plan, _ = veilgraph.compile_training(
+        logistic(), DATA, loss="cross_entropy", batch=size, steps=2
+    )
+    assert "step" in plan.manifest.entries
 
 
 def test_an_input_that_is_named_as_an_owners_rows() -> None:

@@ -21,12 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from torch_mlir import ir
 
 from veilgraph.ir.graph.facts import Arithmetic, Integers
 from veilgraph.ir.graph.ops import Constant, OneHot, Singular, facts_of
-from veilgraph.ir.graph.program import Graph, defining
+from veilgraph.ir.graph.program import Graph, defining, kind_of
 from veilgraph.passes.graph.public_factors import Factor, are_small_integers, number_of, scaling
 from veilgraph.passes.secret.padded_sums import takes_truncated
 
@@ -114,19 +115,21 @@ def analyse(graph: Graph) -> Structure:
     adaptable = set(graph.parameters.values()) - whole
     structure = Structure(adaptable=adaptable, integral=whole)
     indices = (op.operation.operands[0] for op in graph.operations if isinstance(op, OneHot))
-    structure.integral |= {x for x in map(index_given, indices) if x is not None}
+    structure.integral |= {given for index in indices for given in indices_given(index)}
     for op in graph.operations:
         _analyse(op, structure)
     return structure
 
 
-def index_given(index: ir.Value) -> ir.Value | None:
-    """The input whose elements an index's are; None where it was computed."""
+def indices_given(index: ir.Value) -> tuple[ir.Value, ...]:
+    """The inputs whose elements an index's are; () where some were computed."""
     op = defining(index)
-    while op is not None and facts_of(op).moves:
-        index = op.operation.operands[0]
-        op = defining(index)
-    return index if op is None else None
+    if op is None:
+        return (index,)
+    if not (facts_of(op).moves or kind_of(op) == "concat"):
+        return ()
+    found = [indices_given(operand) for operand in op.operation.operands]
+    return tuple(chain.from_iterable(found)) if all(found) else ()
 
 
 def _analyse(op: ir.OpView, structure: Structure) -> None:

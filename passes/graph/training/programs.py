@@ -50,6 +50,7 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.training import (
+    BEGUN,
     HELD,
     LABELS,
     LOSS,
@@ -467,7 +468,7 @@ class Training:
 
     def start(self) -> Graph:
         """Parameters and statistics become what the model has; what goes with them, zero."""
-        weights = {f"{name}.start": self.forward.weights[name] for name in self.begun}
+        weights = {f"{name}{BEGUN}": self.forward.weights[name] for name in self.begun}
         graph = Graph.create(self.forward.module.context, {}, weights)
         values = zip(self.begun, graph.parameters.values(), strict=True)
         outputs = {f"{name}.next": value for name, value in values}

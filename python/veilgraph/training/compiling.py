@@ -52,7 +52,6 @@ from veilgraph.ir.training import (
     Recipe,
     require_noise,
     require_norm,
-    schedule,
 )
 from veilgraph.library import AnyPlan, opened_plan
 from veilgraph.passes.graph.reveal_as import Form
@@ -63,9 +62,10 @@ from veilgraph.targets.target import Around, Target, target_at
 from veilgraph.training.audits import AUDIT_PASSES, audit_of
 from veilgraph.training.batches import checked, weighs
 from veilgraph.training.models import counters, judged_by, tied_names
-from veilgraph.training.other_plans import kept_in, require_fine
+from veilgraph.training.other_plans import kept_in, require_fine, require_reached
 from veilgraph.training.rehearsal import Rehearsed, rehearse
 from veilgraph.training.row_shares import SHARE_PASSES, shares_of
+from veilgraph.training.runs.asked import rate_of, require_count
 
 PARAMETERS = "parameters"  # in place of an output's name: what `reveal` tells
 EXACT = 2.0**-12  # error of the parameters as they begin and as they are told, relative to them
@@ -145,7 +145,9 @@ def compile_training(
             they begin.
         like: a plan that trains the same model, or the path of one. All parties can go on from its
             checkpoints with the plan that is made: states are kept as that keeps them. What else
-            is asked for may differ: batch, rate, loss, receivers.
+            is asked for may differ: batch, rate, loss, receivers. Its parameters may be anywhere
+            where that plan's rehearsal saw them, so this one's has to get as far: give the model
+            with the parameters that `rehearse` found.
         dump_phases, progress: as in `compile`.
         around: `suite`, `network`, the parties by their roles, and by what protocols are chosen
             (`protocols`, `goal`, `roles`, `prepared`, `most_store`), as in `compile`.
@@ -162,11 +164,11 @@ def compile_training(
     receivers = {n: (w,) if isinstance(w, str) else tuple(w) for n, w in (reveal or {}).items()}
     if unknown := sorted(around.keys() - Around.__annotations__):
         raise TypeError(f"compile_training() got an unexpected keyword argument {unknown[0]!r}")
-    whose, how = BatchOwners.of(batch), optimizer or SGD()
-    _check(steps, max_noise, max_error)
+    whose, count = _batch(batch)
+    how = SGD() if optimizer is None else optimizer
+    _check(samples, how, steps, max_noise, max_error)
     require_norm(clip_norm)
     require_noise(noise, how)
-    count = batch if isinstance(batch, int) else sum(batch.values())
     graph, classes = judged_by(model, samples, count, loss)
     training = Training(
         graph,
@@ -191,14 +193,16 @@ def compile_training(
     counter.begin("rehearse")
     parties = len(chosen.parties)
     added = None if noise is None else Noise(noise, parties - chosen.coalition)
-    found = rehearse(training, rows, schedule(rate), steps, max_noise, noise=added, parties=parties)
+    found = rehearse(training, rows, rate_of(rate), steps, max_noise, noise=added, parties=parties)
     common = Options(ring_bits=ring_bits_of(ring), frac_bits=frac_bits, is_joined=True)
     common = choosing(common, around)
     given = _options(training, graphs, found, common, max_error, forms)
     if like is not None:
         shapes = {name: shape_of(graphs[STEP].inputs[name]) for name in training.states}
-        kept = kept_in(opened_plan(like), shapes, chosen)
+        other = opened_plan(like)
+        kept = kept_in(other, shapes, chosen)
         require_fine(kept, found.variances, training.kept)
+        require_reached(other, found.ranges, training.begun)
         given[STEP] = replace(given[STEP], like=kept)
     programs = {
         name: Program(chosen, given[name], graph, products=NativeProducts())
@@ -218,8 +222,30 @@ def compile_training(
     return _stating(plan, training, model, added), weights
 
 
-def _check(steps: int, max_noise: float, max_error: float | None) -> None:
-    """Raises UsageError for numbers that make no sense."""
+def _batch(given: int | Mapping[str, int]) -> tuple[BatchOwners, int]:
+    """Whose the rows of a batch are, and how many; UsageError for numbers that are none."""
+    if not isinstance(given, Mapping):
+        return BatchOwners(), require_count(given, "A batch of {} rows")
+    counts = {w: require_count(rows, f"A batch of {{}} rows of {w}") for w, rows in given.items()}
+    if not counts:
+        raise UsageError("A batch has rows of nobody.", "Name an owner, as alice=96.")
+    return BatchOwners(counts), sum(counts.values())
+
+
+def _check(
+    samples: Any, optimizer: Any, steps: int, max_noise: float, max_error: float | None
+) -> None:
+    """Raises UsageError for what makes no sense."""
+    if not isinstance(samples, Mapping):
+        raise UsageError(
+            f"Samples are given as one {type(samples).__name__}, without names.",
+            "Give an array by the name of each input, and `labels`.",
+        )
+    if not isinstance(optimizer, Optimizer):
+        raise UsageError(
+            f"An optimizer of type {type(optimizer).__name__} makes no sense.",
+            "Give veilgraph.SGD(...), Adam(...) or AdamW(...).",
+        )
     if steps < 1:
         raise UsageError(f"A rehearsal of {steps} steps shows nothing.", "Give 1 or more.")
     if not 0 < max_noise <= 1:

@@ -18,6 +18,8 @@ from veilgraph.passes.graph.recognize_activations import RecognizeActivations
 from veilgraph.passes.graph.training.programs import Training
 from veilgraph.training.batches import one_hot
 
+ALIKE = 2.0**-10  # of a loss: how far it may be off between class numbers and one-hot rows
+
 
 def judged_by(
     model: Model,
@@ -51,10 +53,45 @@ def judged_by(
         others = {name: x for name, x in samples.items() if name != LABELS}
         graph = forward_of(model, others, batch)
         (output, *_) = graph.outputs.values()
-        whole[LABELS] = one_hot(labels, prod(shape_of(output)[1:]))
+        whole[LABELS] = _as_rows(labels, shape_of(output), loss)
     numbers = prod(np.shape(whole[LABELS])[1:])
     graph = _imported(with_loss(model, loss), whole, batch, has_loss=True)
     return RecognizeActivations().run(graph), numbers
+
+
+def _as_rows(
+    labels: npt.NDArray[Any], output: tuple[int, ...], loss: Callable[..., Any]
+) -> npt.NDArray[np.float32]:
+    """Class numbers as a loss takes them that is a function: one-hot rows, or 0 and 1.
+
+    Raises:
+        UsageError: an output of other rows than classes; a loss that means another thing by class
+            numbers than by one-hot rows, as with weights of classes.
+    """
+    if prod(output[1:]) == 1:
+        return labels.reshape(-1, *output[1:]).astype(np.float32)
+    if len(output) != 2:
+        raise UsageError(
+            f"Labels are one number a row, and the model's output is of shape {list(output)}.",
+            "Give labels of the output's own shape.",
+        )
+    import torch
+
+    rows = one_hot(labels, output[1])
+    z = torch.randn(output, generator=torch.Generator().manual_seed(0))
+    first = labels[: output[0]]
+    try:
+        by_number = float(loss(z, torch.from_numpy(first.astype(np.int64))))
+    except Exception:  # a user's function, which may take rows alone
+        return rows
+    by_row = float(loss(z, torch.from_numpy(rows[: output[0]])))
+    if abs(by_number - by_row) > ALIKE * max(abs(by_number), 1.0):
+        raise UsageError(
+            f"The loss of class numbers is {by_number:.4g}, and that of one-hot rows "
+            f"{by_row:.4g}: another function.",
+            "Give labels as rows, as this loss is to take them.",
+        )
+    return rows
 
 
 def forward_of(model: Model, samples: Mapping[str, npt.ArrayLike], batch: int) -> Graph:

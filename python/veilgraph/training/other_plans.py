@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
+from veilgraph.checks.plan_programs import states_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan.tables import UNSAVED
-from veilgraph.ir.secret.types import Encoding
+from veilgraph.ir.secret.types import Encoding, RealRange
+from veilgraph.ir.training import STEP
 from veilgraph.plans import Plan
 from veilgraph.targets.target import Target
 
@@ -73,4 +75,31 @@ def require_fine(
                 f"The other plan keeps `{name}` with {encoding.frac_bits} fraction bits: rounding "
                 f"it adds {variance / allowed[parameter]:.3g} times the noise allowed here.",
                 "Allow more noise (`max_noise`), train with a larger rate, or begin anew.",
+            )
+
+
+def require_reached(
+    plan: Plan, ranges: Mapping[str, RealRange], parameters: Collection[str]
+) -> None:
+    """Holds that a rehearsal saw parameters as far out as the other plan's did, margin included.
+
+    Else nothing would be known of what is computed from them.
+
+    Args:
+        plan: the other plan.
+        ranges: where states lay in this rehearsal.
+
+    Raises:
+        UsageError: parameters that may lie further out.
+    """
+    margin = float(str(plan.manifest.options["margin"]))
+    for state in states_of(plan, plan.manifest.entries.index(STEP)):
+        if state.name not in parameters:
+            continue
+        seen, here = max(-state.low, state.high) / margin, ranges[state.name].bound
+        if seen > here * margin:
+            raise UsageError(
+                f"`{state.name}` was seen up to {seen:.4g} where the other plan was rehearsed, and "
+                f"up to {here:.4g} here: what is computed from it is not known to fit.",
+                "Give the model with the parameters that `rehearse` of the other plan found.",
             )

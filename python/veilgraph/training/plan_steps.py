@@ -12,6 +12,7 @@ import numpy.typing as npt
 from veilgraph.ir.errors import AccuracyError, SecurityAbort, UsageError
 from veilgraph.ir.plan.tables import UNSAVED, Phase, Tensor
 from veilgraph.ir.training import (
+    BEGUN,
     EVALUATE,
     HELD,
     OVERFLOW,
@@ -27,7 +28,6 @@ from veilgraph.runtime import encoding
 from veilgraph.training.batches import Array, Order, RowOrder, checked
 from veilgraph.training.runs.asked import require_count
 
-BEGUN = ".start"  # behind a state's name: the weight that it is at first, as graphs call it
 LEAST_UNITS = 1 / 16  # of a public factor: it is told as one unit in one step of so many
 GOLDEN = (5**0.5 - 1) / 2  # its multiples modulo 1 lie evenly, however many they are
 

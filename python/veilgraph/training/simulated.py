@@ -185,7 +185,7 @@ def _order(recipe: Recipe, rows: Mapping[str, Array], seed: int) -> RowOrder:
     """By which they are taken: each owner has an order of its own."""
     counts = _counts(recipe, rows)
     batch = recipe.batch.rows or {ALL: recipe.rows}
-    return RowOrder(counts, batch, {who: seed + i for i, who in enumerate(counts)})
+    return RowOrder(counts, batch, {who: seed + i for i, who in enumerate(batch)})
 
 
 def _counts(recipe: Recipe, rows: Mapping[str, Array]) -> dict[str, int]:

@@ -54,7 +54,7 @@ from veilgraph.verification.signatures import signature_file
 Array = npt.NDArray[np.float32]
 Arrays = Mapping[str, npt.ArrayLike]
 ROWS_BYTES = 8  # in which an owner says how many rows it has
-MOST_ROWS = 1 << 40
+MOST_ROWS = 1 << 32  # of an owner
 _UNASKED = 2  # in place of 0 or 1, of what is nothing to a party
 
 

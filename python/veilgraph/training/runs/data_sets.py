@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from veilgraph.ir.errors import ResourceLimitError
 from veilgraph.ir.training import Recipe
 from veilgraph.plans import Plan
 from veilgraph.runtime.encoding import Words, word_dtype
@@ -31,12 +32,18 @@ class DataSet:
         parts = [part for part in plan.party(party).states if part.name in held]
         self.names = tuple({part.name for part in parts})
         self._owners = {part.key: whose.owner(held[part.name]) for part in parts}
-        self._words = {
-            part.key: np.zeros(
-                (rows[self._owners[part.key]], *part.shape[1:]), word_dtype(part.ring_bits)
-            )
-            for part in parts
-        }
+        try:
+            self._words = {
+                part.key: np.zeros(
+                    (rows[self._owners[part.key]], *part.shape[1:]), word_dtype(part.ring_bits)
+                )
+                for part in parts
+            }
+        except MemoryError as error:
+            raise ResourceLimitError(
+                f"Shares of all {sum(rows.values())} rows do not fit into {party}'s memory.",
+                "Ask whether these numbers are right; without share_once no rows are kept.",
+            ) from error
 
     def take(self, order: Order, words: Mapping[str, Words]) -> None:
         """Keeps a batch that was just shared, by `Share.key`."""

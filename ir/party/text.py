@@ -24,6 +24,7 @@ from itertools import islice
 from math import prod
 from typing import Any
 
+from veilgraph.ir.errors import ResourceLimitError
 from veilgraph.ir.party import ops
 from veilgraph.ir.party._native import read_lines
 from veilgraph.ir.party.columns import Columns, Nodes, Pairs, columns_of
@@ -32,7 +33,7 @@ from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import Kind, Type
 
-MOST_LINES = 1 << 21
+MOST_LINES = 3 << 20  # that a host reads: a program of as many takes 5 s and 1.5 GB to verify
 BLOCK_LINES = 1 << 14  # that are printed at a time
 MOST_RANK = 32
 MOST_ELEMENTS = 1 << 40
@@ -49,7 +50,17 @@ _HELD = "#"  # in a text of attributes: the value of `number`, which has a colum
 
 
 def print_program(program: Program) -> str:
-    """The program's text."""
+    """The program's text.
+
+    Raises:
+        ResourceLimitError: more lines than a host reads.
+    """
+    count = 1 + len(program.layers[1:]) + len(program.draws) + len(program.nodes)
+    if count > MOST_LINES:
+        raise ResourceLimitError(
+            f"The program of all parties has {count:,} lines, and hosts read {MOST_LINES:,}.",
+            "Compile for fewer rows at once, or with rings that the compiler chooses.",
+        )
     lines, blocks = _lines(program), list[str]()
     while block := [*islice(lines, BLOCK_LINES)]:  # lines by themselves take twice their text
         blocks.append("\n".join([*block, ""]))

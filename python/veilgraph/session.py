@@ -120,8 +120,8 @@ class Session:
         shape: of a network to imitate, for measurements; refused beyond loopback.
         store: a folder that `prepare` filled: weights and offline phases come from there.
         stored_entry: the entry that alone takes its offline phases from `store`; others run theirs
-            in this session, so weights are given and dealers are there. All parties name it, who
-            has no store too; with no store at any all is live.
+            in this session, so weights are given and who only deals is there. All parties name it,
+            who has no store too; with no store at any all is live.
         resume: a file that this party saved with `save_state`: states begin as they were then, and
             else as zero. All parties go on from what the same run left, or all from zero. A list
             says from what this party can go on, newest first, None being zero: two at most. All

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_programs import RandomProgram
 
+from veilgraph.ir.errors import ResourceLimitError
 from veilgraph.ir.meaning.party import evaluate, uniform_draws
 from veilgraph.ir.party import ops
 from veilgraph.ir.party import text as party_text
@@ -313,6 +314,15 @@ def test_text_of_more_lines_than_a_host_reads(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(party_text, "MOST_LINES", 3)
     with pytest.raises(ValueError, match="more than 3 lines"):
         parse_program("parties alice\n" + "%\n" * 4)
+
+
+def test_a_program_that_no_host_reads_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = program()
+    source(p)
+    lines = print_program(p).count("\n")
+    monkeypatch.setattr(party_text, "MOST_LINES", lines - 1)
+    with pytest.raises(ResourceLimitError, match=f"has {lines} lines, and hosts read {lines - 1}"):
+        print_program(p)
 
 
 # Grammar

@@ -107,7 +107,7 @@ Example, three hosts, each with its own parties.yaml and key:
     type=arguments.PATH,
     metavar="DIR",
     help="What `prepare --entry step` filled: steps have their offline phase from there, at every "
-    "party but a dealer, or at none. All else runs its own.",
+    "party that is there online, or at none. All else runs its own.",
 )
 @click.option(
     "--evaluate",

@@ -82,7 +82,7 @@ class Trainer:
             given up.
         store: a folder that `Session.prepare` filled with runs of `step`: steps have their offline
             phase from there, at all parties that are there online or at none. All else runs its own
-            in this session, so the weights are given, and a dealer is there.
+            in this session, so the weights are given, and who only deals is there.
         seed: of the order of rows, the same at all parties; public. Where owners have rows of
             their own, and share them step by step, each shuffles them in an order that it alone
             knows, the same after a resume.

@@ -13,7 +13,7 @@ import veilgraph
 from veilgraph.checks.plan_programs import PlanPrograms
 from veilgraph.ir.meaning.secret import evaluate
 from veilgraph.ir.training import STEP, STEP_SIZE, VELOCITY, schedule
-from veilgraph.training.batches import orders
+from veilgraph.training.batches import RowOrder, orders
 from veilgraph.training.plan_steps import Batches
 
 TIMES = 200
@@ -21,7 +21,8 @@ TIMES = 200
 
 def batches(rate: float) -> tuple[Batches, Any, Any]:
     plan, weights = trained("perceptron", "rep3")
-    return Batches.of(plan, len(X), schedule(rate), 0), plan, weights
+    order = RowOrder.of_all(len(X), BATCH, 0)
+    return Batches.of(plan, order, schedule(rate)), plan, weights
 
 
 @pytest.mark.parametrize("rate", [RATE, 0.0837, 0.0412])

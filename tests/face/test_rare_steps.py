@@ -17,6 +17,9 @@ from veilgraph.passes.ranges.calibrate import Key, Ranges, Reach
 from veilgraph.training import rehearsal
 from veilgraph.training.batches import orders
 
+# In 4 of 100 runs a rounding lets a pool take another of two bright pixels, and its gradient with
+# it: of 200 runs the furthest was off by 0.017, and by 0.005 without.
+TAKES_ANOTHER = 0.03
 RARE, STEPS, RATE = 4, 10, 0.01  # of ten steps, which see each row once; the first is step 0
 
 
@@ -63,11 +66,11 @@ def to_pool() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("model", "given", "loss", "suite"),
+    ("model", "given", "loss", "suite", "most"),
     [
-        (Regression, to_regress, "mse", "rep3"),
-        (Regression, to_regress, "mse", "additive"),
-        (Pooled, to_pool, "cross_entropy", "rep3"),
+        (Regression, to_regress, "mse", "rep3", 0.01),
+        (Regression, to_regress, "mse", "additive", 0.01),
+        (Pooled, to_pool, "cross_entropy", "rep3", TAKES_ANOTHER),
     ],
 )
 def test_a_step_that_no_sample_is_of(
@@ -75,6 +78,7 @@ def test_a_step_that_no_sample_is_of(
     given: Callable[[], dict[str, Any]],
     loss: str,
     suite: str,
+    most: float,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What it computes is ten to a thousand times as large as in the four steps that are kept."""
@@ -104,7 +108,7 @@ def test_a_step_that_no_sample_is_of(
         losses.append(off.item())
     assert np.abs(np.array(found.losses) - losses).max() < 0.1
     for name, wanted in module.state_dict().items():
-        assert np.abs(found.parameters[name] - wanted.numpy()).max() < 0.01
+        assert np.abs(found.parameters[name] - wanted.numpy()).max() < most
 
 
 class Mixed(nn.Module):

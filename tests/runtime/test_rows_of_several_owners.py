@@ -32,6 +32,7 @@ import veilgraph
 from veilgraph.cli import main
 from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.runtime.store.weights import save_weights
+from veilgraph.training import trainer
 from veilgraph.training.batches import orders
 
 BATCH_OF = {"alice": 10, "bob": 6}
@@ -165,8 +166,8 @@ def test_an_owner_with_fewer_rows_begins_anew_sooner(tmp_path: Path) -> None:
 def test_who_says_too_few_rows_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its Trainer would refuse them: what is told is no row."""
     parties = Parties(tmp_path)
-    monkeypatch.setattr(veilgraph.Trainer, "_count", lambda self, rows: 3)
-    for error in parties.run(lambda trainer, name: None).values():
+    monkeypatch.setattr(trainer, "count_of", lambda *asked: 3)
+    for error in parties.run(lambda party, name: None).values():
         assert isinstance(error, SecurityAbort)
         assert "alice says that it has 3 rows, and gives 10 to a step." in str(error)
 

@@ -26,8 +26,8 @@ from itertools import chain
 from torch_mlir import ir
 
 from veilgraph.ir.graph.facts import Arithmetic, Integers
-from veilgraph.ir.graph.ops import Constant, OneHot, Singular, facts_of
-from veilgraph.ir.graph.program import Graph, defining, kind_of
+from veilgraph.ir.graph.ops import Concat, Constant, OneHot, Singular, facts_of
+from veilgraph.ir.graph.program import Graph, defining
 from veilgraph.passes.graph.public_factors import Factor, are_small_integers, number_of, scaling
 from veilgraph.passes.secret.padded_sums import takes_truncated
 
@@ -126,7 +126,7 @@ def indices_given(index: ir.Value) -> tuple[ir.Value, ...]:
     op = defining(index)
     if op is None:
         return (index,)
-    if not (facts_of(op).moves or kind_of(op) == "concat"):
+    if not (facts_of(op).moves or isinstance(op, Concat)):
         return ()
     found = [indices_given(operand) for operand in op.operation.operands]
     return tuple(chain.from_iterable(found)) if all(found) else ()

@@ -67,7 +67,9 @@ from veilgraph.passes.graph.derivatives.algebra import filled, reshaped, scaled,
 from veilgraph.passes.graph.differentiate import gradients
 from veilgraph.passes.graph.public_factors import constant
 from veilgraph.passes.graph.training.batch_norms import (
-    following,
+    following as norms_following,
+)
+from veilgraph.passes.graph.training.batch_norms import (
     normalise_by_batch,
     share_of,
     statistics_of,
@@ -110,74 +112,7 @@ class Training:
     classes: int = 0
     loss_every: int = 0
 
-    def check(self) -> None:
-        """Raises UsageError for what can't be trained."""
-        graph = self.forward
-        for pattern in self.frozen:
-            if not any(fnmatchcase(name, pattern) for name in graph.weights):
-                raise UsageError(
-                    f"No parameter is named like `{pattern}`.",
-                    f"The parameters are {', '.join(graph.weights) or 'none'}.",
-                )
-        if not self.parameters:
-            raise UsageError(
-                "The model has no parameter to train.",
-                "Give one whose weights are initialisers, and freeze not all of them.",
-            )
-        if statistics := self._unfollowed():
-            raise UsageError(
-                f"Running statistics of a batch norm would be trained: {', '.join(statistics)}.",
-                "Freeze them, and the layer goes on normalising by them.",
-            )
-        cumulative = [op for op in self._following() if share_of(op) is not None]
-        if several := [n for n in self._read_by(cumulative) if self.norms[n] > 1]:
-            raise UsageError(
-                f"A mean over all batches is of several places of a model: {several[0]}.",
-                "Give this batch norm a momentum, such as 0.1, or each place a norm of its own.",
-            )
-        if self.is_noisy and self.statistics:
-            raise UsageError(
-                f"Running statistics would tell of rows without noise: {self.statistics[0]}.",
-                "Freeze the batch norms, or take layer norms.",
-            )
-        self._require_own_names()
-        if self.named:
-            self.named.check(graph.outputs[self.output])
-        elif self.loss not in graph.outputs:
-            raise UsageError(
-                f"There is no loss `{self.loss}`, and no such output.",
-                f"Losses are {', '.join(LOSSES)}; the outputs are {', '.join(graph.outputs)}.",
-            )
-        elif prod(shape_of(graph.outputs[self.loss])) != 1:
-            raise UsageError(
-                f"The loss `{self.loss}` is no single number, but of shape "
-                f"{list(shape_of(graph.outputs[self.loss]))}.",
-                "Take the mean of it over the batch in the model.",
-            )
-
-    def _require_own_names(self) -> None:
-        """Receivers and owners go by name, over all entries: no two things have the same."""
-        given = {*self.announced, *self.masks, *self.noises.values()}
-        given |= {*self.given_shapes} if self.batch.rows else set()
-        told = given | {OVERFLOW} | ({LOSS} if self.named else set())
-        taken = (
-            ("an input", self.forward.inputs, given | ({LABELS} if self.named else set())),
-            ("an output", self.forward.outputs, told),
-            ("a parameter", self.begun, given | {LABELS, LOSS, OVERFLOW, *self.held.values()}),
-        )
-        for kind, names, own in taken:
-            if clashing := [name for name in names if name in own]:
-                raise UsageError(
-                    f"The model has {kind} `{clashing[0]}`, a name that the plan uses itself.",
-                    "Rename it in the model.",
-                )
-
-    def _unfollowed(self) -> list[str]:
-        """Parameters by which a batch norm normalises: gradients say nothing about them."""
-        norms = [op for op in self.forward.operations if isinstance(op, ops.BatchNorm)]
-        return [name for name in self._read_by(norms) if name in self.parameters]
-
-    def _read_by(self, norms: Sequence[ir.OpView]) -> list[str]:
+    def read_by(self, norms: Sequence[ir.OpView]) -> list[str]:
         """The weights by which these batch norms normalise."""
         named = {value: name for name, value in self.forward.parameters.items()}
         read = [named.get(value) for op in norms for value in statistics_of(op)]
@@ -244,21 +179,21 @@ class Training:
     @property
     def shares(self) -> dict[str, int]:
         """Of these a step's shares of means over all batches; see `Recipe.shares`."""
-        return dict(found for op in self._following() if (found := share_of(op)) is not None)
+        return dict(found for op in self.following() if (found := share_of(op)) is not None)
 
     @property
     def statistics(self) -> tuple[str, ...]:
         """Means and variances that follow the batches, by name."""
-        return tuple(self._read_by(self._following()))
+        return tuple(self.read_by(self.following()))
 
     @property
     def norms(self) -> dict[str, int]:
         """By how many batch norms each of these is read."""
-        return Counter(name for op in self._following() for name in self._read_by([op]))
+        return Counter(name for op in self.following() for name in self.read_by([op]))
 
-    def _following(self) -> list[ir.OpView]:
-        norms = following(self.forward)
-        return [op for op in norms if not any(map(self._is_frozen, self._read_by([op])))]
+    def following(self) -> list[ir.OpView]:
+        norms = norms_following(self.forward)
+        return [op for op in norms if not any(map(self._is_frozen, self.read_by([op])))]
 
     @property
     def begun(self) -> tuple[str, ...]:

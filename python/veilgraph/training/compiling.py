@@ -55,6 +55,7 @@ from veilgraph.ir.training import (
 )
 from veilgraph.library import AnyPlan, opened_plan
 from veilgraph.passes.graph.reveal_as import Form
+from veilgraph.passes.graph.training.checks import require_trainable
 from veilgraph.passes.graph.training.programs import Training
 from veilgraph.passes.program import Options, Program
 from veilgraph.plans import Plan
@@ -182,7 +183,7 @@ def compile_training(
         classes=classes,
         loss_every=_loss_every(loss_every, receivers),
     )
-    training.check()
+    require_trainable(training)
     rows = _rows(training, samples)
     training = replace(training, weighted=_is_weighted(training, rows))
     chosen = _target(training, receivers, owners, around, audit)

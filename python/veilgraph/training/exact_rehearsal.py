@@ -35,6 +35,7 @@ from veilgraph.library import (
     opened_weights,
 )
 from veilgraph.measuring.pricing import predict
+from veilgraph.passes.graph.training.checks import require_trainable
 from veilgraph.passes.graph.training.programs import Training
 from veilgraph.plans import Plan
 from veilgraph.reports import units
@@ -241,7 +242,7 @@ def _training(
         weighted=recipe.weighted,
         classes=classes,
     )
-    training.check()
+    require_trainable(training)
     return training
 
 

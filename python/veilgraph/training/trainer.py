@@ -20,7 +20,6 @@ from veilgraph.ir.training import (
     AUDIT,
     EVALUATE,
     LOSS,
-    OVERFLOW,
     REVEAL,
     SHARE,
     START,
@@ -49,6 +48,7 @@ from veilgraph.training.runs.asked import rate_of, require_count, require_seed
 from veilgraph.training.runs.data_sets import DataSet
 from veilgraph.training.runs.evaluations import Evaluation, require_evaluated
 from veilgraph.training.runs.reveals import Reveals
+from veilgraph.training.runs.told import count_of, require_factors, require_told
 from veilgraph.verification.signatures import signature_file
 
 Array = npt.NDArray[np.float32]
@@ -119,11 +119,11 @@ class Trainer:
         self.plan = plan if isinstance(plan, Plan) else Plan.load(plan)
         require_party(self.plan, party)
         self.recipe, self.party = Recipe.of(self.plan.manifest.options), party
-        self._require_told()
+        require_told(self.plan, self.recipe, party)
         require_stated(self.plan, self.recipe)
         require_saved(self.plan)
         self._data = self._own_rows(rows_entry(self.plan), data)
-        own = self._count(rows)
+        own = count_of(self.recipe, party, self._data, rows)
         self._sampler = Sampler()  # of this session alone: no other has its key
         self._shares_rows = rows_entry(self.plan) == SHARE  # all do before the first step here
         self._files = self._checkpoints(checkpoint, resume)
@@ -201,31 +201,6 @@ class Trainer:
             self._files.give_up_newer(resumed)
         return found.step, found.began
 
-    def _require_told(self) -> None:
-        """SecurityAbort where a factor, or what an audit finds, is kept from one that computes."""
-        if self.party not in self.plan.manifest.computing:
-            return
-        number = self.plan.manifest.entries.index(STEP)
-        told = {t.name for t in self.plan.party(self.party).outputs if t.entry == number}
-        told |= {tensor.name for tensor in inputs_of(self.plan, STEP, self.party)}
-        public = (*self.recipe.announced, *(given_by(n, self.party) for n in self.recipe.masks))
-        if hidden := [name for name in public if name not in told]:
-            raise SecurityAbort(
-                f"This plan does not tell {self.party} what {hidden[0]} is in a step.",
-                "Take one that compile_training made: it tells every party that computes.",
-            )
-        if AUDIT in self._entries:
-            self._require_told_of_overflow()
-
-    def _require_told_of_overflow(self) -> None:
-        number = self._entries.index(AUDIT)
-        told = {t.name for t in self.plan.party(self.party).outputs if t.entry == number}
-        if OVERFLOW not in told:
-            raise SecurityAbort(
-                f"This plan does not tell {self.party} whether a parameter overflowed.",
-                "Take one that compile_training made: it tells every party that computes.",
-            )
-
     def _ordered(self, own: int, seed: int) -> RowOrder:
         """By which rows are taken; their owners say how many they have."""
         batch = self.recipe.batch.rows
@@ -252,33 +227,6 @@ class Trainer:
         rows = rows_of(self.plan, entry, self.recipe, found, self.party)
         require_own(self.plan, entry, self.recipe, found, self.party)
         return rows
-
-    def _count(self, rows: int | None) -> int:
-        if rows is not None:
-            rows = require_count(rows, "A number of {} rows")
-        own = min(map(len, self._data.values()), default=rows)
-        if self.recipe.batch.rows:
-            if rows is not None:
-                raise UsageError(
-                    f"{self.party} was told that there are {rows} rows, and their owners say it.",
-                    "Leave out `rows`.",
-                )
-            return own or 0
-        if own is None:
-            raise UsageError(
-                f"{self.party} has no rows, and was not told how many there are.",
-                "Give `rows`, the number that the others have.",
-            )
-        if rows not in (None, own):
-            raise UsageError(
-                f"There are {rows} rows, and {self.party} has {own}.", "Give a row of each example."
-            )
-        if own < self.recipe.rows:
-            raise UsageError(
-                f"There are {own} rows, and a step takes {self.recipe.rows}.",
-                "Give more, or compile for a smaller batch.",
-            )
-        return own
 
     def fit(
         self,
@@ -351,7 +299,7 @@ class Trainer:
             inputs = self.session.inputs
             given |= parts_of(self.recipe, inputs, self.party, rate_now, self._sampler)
             told = self._run(given, STEP)
-            self._check_factors(factors, told)
+            require_factors(factors, told, self.session.outputs, self.party)
             if self.recipe.tells_loss(self.step):
                 told = self._run({}, LOSS)
             loss = float(told[LOSS].item()) if LOSS in told else None
@@ -412,19 +360,6 @@ class Trainer:
                 f"{peer} trains with another {fact} than {self.party}.",
                 "Agree on the rows, --seed, --epochs, --save-every and --audit-every.",
             )
-
-    def _check_factors(self, expected: Mapping[str, float], told: Mapping[str, Array]) -> None:
-        for name, number in expected.items():
-            if name not in told:
-                continue
-            unit = 2.0 ** -next(t for t in self.session.outputs if t.name == name).frac_bits
-            found = float(told[name].item())
-            if abs(found - number) > unit / 2:  # whole units are told, and as many by all
-                raise SecurityAbort(
-                    f"This step was made with {name} {found:.6g}, and {self.party} expects "
-                    f"{number:.6g}.",
-                    "Agree on the rates of all steps.",
-                )
 
     def evaluate(self, data: Arrays | None = None) -> dict[str, Array]:
         """The model's outputs for all rows, in their order; {} where this party receives none.

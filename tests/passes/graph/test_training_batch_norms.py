@@ -13,6 +13,7 @@ from torch.nn import functional
 from veilgraph.ir.graph import ops
 from veilgraph.ir.meaning.graph import evaluate
 from veilgraph.ir.training import LOSS, SGD, Adam, Optimizer
+from veilgraph.passes.graph.training.checks import require_trainable
 from veilgraph.passes.graph.training.programs import Training
 from veilgraph.training.models import forward_of
 
@@ -77,7 +78,7 @@ def training_of(module: Any, x: Any, optimizer: Optimizer, *frozen: str) -> Trai
     labels = np.zeros(ROWS)
     graph = forward_of(module, {"x": x, "labels": labels}, ROWS)
     training = Training(graph, "mse", optimizer, frozen)
-    training.check()
+    require_trainable(training)
     return training
 
 

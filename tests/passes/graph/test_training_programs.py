@@ -18,6 +18,7 @@ from veilgraph.ir.meaning.graph import evaluate
 from veilgraph.ir.mlir import context
 from veilgraph.ir.training import LABELS, LOSS, SGD, Adam, AdamW, Optimizer
 from veilgraph.passes.graph.training import programs
+from veilgraph.passes.graph.training.checks import require_trainable
 from veilgraph.passes.graph.training.losses import LOSSES
 from veilgraph.passes.graph.training.programs import Training
 
@@ -85,7 +86,7 @@ def test_steps_are_those_of_torch(loss: str, optimizer: Optimizer, clip_norm: fl
     """Whatever the rates: four steps, and each step's loss; 0.2 shortens gradients, 100 none."""
     model = forward(loss="mean" if loss == "mean" else "")
     training = Training(model, loss, optimizer, clip_norm=clip_norm)
-    training.check()
+    require_trainable(training)
     step = training.step(reveals_loss=True)
     step.verify()
     parameters = [torch.tensor(a.astype(np.float64), requires_grad=True) for a in WEIGHTS.values()]
@@ -171,7 +172,7 @@ def with_input(name: str) -> Graph:
 )
 def test_what_is_no_training_is_refused(training: Any, told: str) -> None:
     with pytest.raises(UsageError, match=told):
-        training().check()
+        require_trainable(training())
 
 
 def test_a_loss_of_rows_takes_rows_of_classes() -> None:
@@ -180,7 +181,7 @@ def test_a_loss_of_rows_takes_rows_of_classes() -> None:
         z = ops.Matmul.build(*graph.inputs.values(), *graph.parameters.values())
     graph.finish({"z": z})
     with pytest.raises(UsageError, match=r"takes an output of shape \(rows, classes\)"):
-        Training(graph, "cross_entropy").check()
+        require_trainable(Training(graph, "cross_entropy"))
 
 
 def test_a_parameter_that_the_loss_does_not_read() -> None:

@@ -15,6 +15,8 @@ from typing import Any
 
 from veilgraph.ir.shapes import Shape
 
+ALL = ""  # in an owner's place: row i of each input is of one example
+
 
 @dataclass(frozen=True)
 class BatchOwners:
@@ -39,8 +41,8 @@ class BatchOwners:
         return {part_of(name, who): who for who in self.rows}
 
     def owner(self, part: str) -> str:
-        """Whose a part of an input is; "" where inputs are in one part."""
-        return part.rpartition(".")[2] if self.rows else ""
+        """Whose a part of an input is; `ALL` where inputs are in one part."""
+        return part.rpartition(".")[2] if self.rows else ALL
 
     def whole(self, part: str) -> str:
         """Of which input it is a part."""

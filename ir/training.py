@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from veilgraph.ir.batch_owners import BatchOwners
+from veilgraph.ir.batch_owners import ALL, BatchOwners
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.roles import given_by
 
@@ -314,6 +314,11 @@ class Recipe:
     batch: BatchOwners = field(default_factory=BatchOwners)
     weighted: bool = False
     loss_every: int = 0
+
+    @property
+    def taken(self) -> Mapping[str, int]:
+        """How many rows a step takes, by owner; under `ALL` where they are of the same examples."""
+        return self.batch.rows or {ALL: self.rows}
 
     @property
     def labels(self) -> Labels:

@@ -17,11 +17,11 @@ from torch.nn import functional
 import veilgraph
 from benchmarks.harness.reporting import ROOT
 from examples.digits.train import as_input, build_lenet, load_digits
+from veilgraph.ir.training import BEGUN
 from veilgraph.training.batches import orders
 
 BATCH, RATE, MOMENTUM = 128, 0.05, 0.9
 TRAINED_ON, FEW = 4_000, 800  # digits, of all and of those in the repository
-START = ".start"  # behind a parameter's name: the weight that it begins as
 Array = npt.NDArray[np.float32]
 State = dict[str, Array]
 
@@ -135,4 +135,4 @@ def compiled(model: str, rows: Digits, steps: int) -> veilgraph.Plan:
 
 def weights_of(module: nn.Module) -> State:
     """A network's parameters under the names of a plan's weights."""
-    return {f"{name}{START}": x.detach().numpy() for name, x in module.named_parameters()}
+    return {f"{name}{BEGUN}": x.detach().numpy() for name, x in module.named_parameters()}

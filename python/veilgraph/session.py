@@ -42,7 +42,7 @@ from veilgraph.runtime.store.state_files import SavedState, load_state, save_sta
 from veilgraph.runtime.store.stored_runs import StoredRuns
 from veilgraph.runtime.store.weights import load_weights
 from veilgraph.runtime.transcript import Transcript
-from veilgraph.training.runs.reveals import count_run
+from veilgraph.training.runs.reveals import count_run, telling
 from veilgraph.verification.consent import require_accepted
 from veilgraph.verification.receipts import receipt_of, write_receipt
 from veilgraph.verification.signatures import signature_file
@@ -366,8 +366,9 @@ class Session:
         """
         self._require_left(1)
         number = entry_of(self.plan, entry)
-        if self.note:
-            count_run(self.plan, number, self.note, self.state_dir, self._config.me.name)
+        name = self.plan.manifest.entries[number]
+        if self.note and name in self._telling:
+            count_run(name, self.note, self.state_dir, self._config.me.name)
         if self._from_store is not None:
             outputs, transcript = self._from_store.infer(inputs, number, self._to_come())
         elif self._stored is not None and self._stored.entry == number:
@@ -381,6 +382,10 @@ class Session:
         if self.note and number in self.replacing:
             self.note = b""
         return outputs
+
+    @cached_property
+    def _telling(self) -> set[str]:
+        return telling(self.plan)
 
     @cached_property
     def replacing(self) -> set[int]:

@@ -58,7 +58,7 @@ def layout_of(plan: Plan) -> bytes:
     rows = [
         (party, part.name, part.part, part.parts, part.shape, part.ring_bits, part.frac_bits)
         for party, program in plan.programs.items()
-        for part in sorted(_saved(plan, program.states), key=lambda part: part.key)
+        for part in sorted(saved_parts(plan, program.states), key=lambda part: part.key)
     ]
     return hashlib.sha256(json.dumps([plan.manifest.suite, rows]).encode()).digest()
 
@@ -111,7 +111,7 @@ def load_state(path: str | Path, plan: Plan, party: str, secret: bytes) -> Saved
 
 
 def _parts(plan: Plan, party: str) -> tuple[Share, ...]:
-    parts = _saved(plan, plan.party(party).states)
+    parts = saved_parts(plan, plan.party(party).states)
     if not parts:
         raise UsageError(
             f"{party} keeps no state in this plan.",
@@ -120,7 +120,7 @@ def _parts(plan: Plan, party: str) -> tuple[Share, ...]:
     return parts
 
 
-def _saved(plan: Plan, parts: Sequence[Share]) -> tuple[Share, ...]:
+def saved_parts(plan: Plan, parts: Sequence[Share]) -> tuple[Share, ...]:
     """Without states that runs give anew."""
     stated = plan.manifest.options.get(UNSAVED)
     unsaved = stated if isinstance(stated, list) else ()

@@ -42,7 +42,7 @@ def _require_norms(training: Training) -> None:
             f"Running statistics of a batch norm would be trained: {', '.join(trained)}.",
             "Freeze them, and the layer goes on normalising by them.",
         )
-    cumulative = [op for op in training.following() if share_of(op) is not None]
+    cumulative = [op for op in training.followed_norms() if share_of(op) is not None]
     if several := [n for n in training.read_by(cumulative) if training.norms[n] > 1]:
         raise UsageError(
             f"A mean over all batches is of several places of a model: {several[0]}.",

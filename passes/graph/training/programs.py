@@ -44,7 +44,7 @@ from types import MappingProxyType
 import numpy as np
 from torch_mlir import ir
 
-from veilgraph.ir.attributes import shape_of
+from veilgraph.ir.attributes import Shape, shape_of
 from veilgraph.ir.batch_owners import BatchOwners
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph import ops
@@ -67,9 +67,7 @@ from veilgraph.passes.graph.derivatives.algebra import filled, reshaped, scaled,
 from veilgraph.passes.graph.differentiate import gradients
 from veilgraph.passes.graph.public_factors import constant
 from veilgraph.passes.graph.training.batch_norms import (
-    following as norms_following,
-)
-from veilgraph.passes.graph.training.batch_norms import (
+    following,
     normalise_by_batch,
     share_of,
     statistics_of,
@@ -78,7 +76,7 @@ from veilgraph.passes.graph.training.batch_norms import (
 from veilgraph.passes.graph.training.losses import LOSSES, Loss
 from veilgraph.passes.graph.training.updates import Updates, shortening, updates_of
 
-NONE: Mapping[str, str] = MappingProxyType({})
+NONE: Mapping[str, Shape] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -179,20 +177,21 @@ class Training:
     @property
     def shares(self) -> dict[str, int]:
         """Of these a step's shares of means over all batches; see `Recipe.shares`."""
-        return dict(found for op in self.following() if (found := share_of(op)) is not None)
+        return dict(found for op in self.followed_norms() if (found := share_of(op)) is not None)
 
     @property
     def statistics(self) -> tuple[str, ...]:
         """Means and variances that follow the batches, by name."""
-        return tuple(self.read_by(self.following()))
+        return tuple(self.read_by(self.followed_norms()))
 
     @property
     def norms(self) -> dict[str, int]:
         """By how many batch norms each of these is read."""
-        return Counter(name for op in self.following() for name in self.read_by([op]))
+        return Counter(name for op in self.followed_norms() for name in self.read_by([op]))
 
-    def following(self) -> list[ir.OpView]:
-        norms = norms_following(self.forward)
+    def followed_norms(self) -> list[ir.OpView]:
+        """The batch norms whose statistics follow the batches."""
+        norms = following(self.forward)
         return [op for op in norms if not any(map(self._is_frozen, self.read_by([op])))]
 
     @property
@@ -242,7 +241,7 @@ class Training:
         return {name: f"{name}.next" for name in (*self.begun, *self.kept, *self.summed)}
 
     @property
-    def summed(self) -> dict[str, tuple[int, ...]]:
+    def summed(self) -> dict[str, Shape]:
         """The states that sum something over steps, with their shapes."""
         return {LOSS_SUM: (1,)} if self.loss_every else {}
 
@@ -251,6 +250,12 @@ class Training:
         """The states that go with parameters, by name: the parameter that each is for."""
         kinds = self.optimizer.kept
         return {f"{name}{kind}": name for kind in kinds for name in self.moved}
+
+    @property
+    def from_zero(self) -> dict[str, Shape]:
+        """The states that are zero at first, with their shapes."""
+        shapes = {name: self.forward.weights[of].shape for name, of in self.kept.items()}
+        return shapes | self.summed
 
     @property
     def updates(self) -> dict[str, str]:
@@ -276,10 +281,7 @@ class Training:
                 of them.
             UsageError: a parameter that the loss does not depend on.
         """
-        graph = self._with_states(self.kept, self.masks)
-        if self.summed:
-            graph.add_inputs(self.summed)
-            graph.declare_states([*graph.states, *self.summed])
+        graph = self._with_states(self.from_zero, self.masks)
         shares = graph.add_inputs(dict.fromkeys(self.shares, ()))
         statistics = normalise_by_batch(graph, shares)
         labels = self._labels(graph)
@@ -329,10 +331,11 @@ class Training:
         graph.finish({f"{self.held[name]}.next": x for name, x in graph.inputs.items()})
         return graph
 
-    def _with_states(self, others: Mapping[str, str] = NONE, masks: Collection[str] = ()) -> Graph:
-        """The model, whose parameters and statistics are states; and others, by name like a
-        parameter each. Dropouts multiply by the masks, which are inputs, and those without do
-        nothing.
+    def _with_states(
+        self, others: Mapping[str, Shape] = NONE, masks: Collection[str] = ()
+    ) -> Graph:
+        """The model, whose parameters and statistics are states; and others, of these shapes.
+        Dropouts multiply by the masks, which are inputs, and those without do nothing.
         """
         graph = self.forward.copy()
         for op in graph.operations:
@@ -341,7 +344,7 @@ class Training:
         graph.turn_into_states((*self.begun, *masks))
         graph.declare_states([name for name in graph.states if name not in masks])
         if others:
-            graph.add_inputs({n: self.forward.weights[like].shape for n, like in others.items()})
+            graph.add_inputs(others)
             graph.declare_states([*graph.states, *others])
         return graph
 
@@ -408,10 +411,7 @@ class Training:
         values = zip(self.begun, graph.parameters.values(), strict=True)
         outputs = {f"{name}.next": value for name, value in values}
         with graph.end("start/"):
-            for state, name in self.kept.items():
-                zeros = np.zeros(self.forward.weights[name].shape, np.float32)
-                outputs[f"{state}.next"] = ops.Constant.build(value=zeros)
-            for state, shape in self.summed.items():
+            for state, shape in self.from_zero.items():
                 zeros = np.zeros(shape, np.float32)
                 outputs[self.states[state]] = ops.Constant.build(value=zeros)
         graph.finish(outputs)
@@ -437,10 +437,8 @@ class Training:
 
     def audit(self, bounds: Mapping[str, float]) -> Graph:
         """1 if an element of a state is further from zero than its bound, by name; else 0."""
-        like = dict(zip(self.begun, self.begun, strict=True)) | self.kept
-        shapes = {
-            name: self.summed.get(name) or self.forward.weights[like[name]].shape for name in bounds
-        }
+        every = {name: self.forward.weights[name].shape for name in self.begun} | self.from_zero
+        shapes = {name: every[name] for name in bounds}
         graph = Graph.create(self.forward.module.context, shapes, {})
         graph.declare_states([*bounds])
         with graph.end("audit/"):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir.batch_owners import BatchOwners
+from veilgraph.ir.batch_owners import ALL, BatchOwners
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.training import LABELS, Labels
 
@@ -22,7 +22,6 @@ Rows = Mapping[str, Array]
 Order = Mapping[str, npt.NDArray[np.int64]]  # row numbers, by owner as in `RowOrder`
 SUM_SLACK = 2.0**-10  # of a row of labels that sums to 1
 HINT = "Give an array of numbers with one row for each example."
-ALL = ""  # in an owner's place: row i of each input is of one example
 
 
 def numbers(given: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
@@ -182,9 +181,14 @@ class RowOrder:
     is_public: bool = True
 
     @staticmethod
+    def public(rows: Mapping[str, int], batch: Mapping[str, int], seed: int) -> RowOrder:
+        """Of orders that all parties know, each owner's its own."""
+        return RowOrder(rows, batch, {who: seed + number for number, who in enumerate(batch)})
+
+    @staticmethod
     def of_all(rows: int, batch: int, seed: int) -> RowOrder:
         """Where row i of each input is of one example."""
-        return RowOrder({ALL: rows}, {ALL: batch}, {ALL: seed})
+        return RowOrder.public({ALL: rows}, {ALL: batch}, seed)
 
     @property
     def an_epoch(self) -> int:

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 
 from veilgraph.checks.plan_programs import states_of
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan.tables import UNSAVED
 from veilgraph.ir.secret.types import Encoding, RealRange
 from veilgraph.ir.training import STEP
 from veilgraph.plans import Plan
+from veilgraph.runtime.store.state_files import saved_parts
 from veilgraph.targets.target import Target
 
 HINT = "Compile it of the same model, with the same optimizer, frozen parts, suite and parties."
@@ -34,10 +34,8 @@ def kept_in(
             f"this one's by {here} in {target.suite.name}.",
             HINT,
         )
-    unsaved = plan.manifest.options.get(UNSAVED)
-    rows = unsaved if isinstance(unsaved, list | tuple) else ()
     every = [part for program in plan.programs.values() for part in program.states]
-    found = {part.name: part for part in every if part.name not in rows}
+    found = {part.name: part for part in saved_parts(plan, every)}
     for name in {**found, **shapes}:
         if name not in shapes:
             raise UsageError(f"The other plan keeps `{name}`, and this one does not.", HINT)

@@ -196,8 +196,7 @@ class FloatRun:
         self._program, self._outputs = OnnxProgram(graph), graph.outputs
         weights = training.forward.weights
         self.states: dict[str, Array] = {n: weights[n] for n in training.begun}
-        self.states |= {n: np.zeros_like(weights[of]) for n, of in training.kept.items()}
-        self.states |= {n: np.zeros(shape, np.float32) for n, shape in training.summed.items()}
+        self.states |= {n: np.zeros(shape, np.float32) for n, shape in training.from_zero.items()}
         count = min(map(len, rows.values()))
         self._orders = orders(count, training.rows, seed)
         self._others = orders(count, training.rows, seed + 1)

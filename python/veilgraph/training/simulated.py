@@ -26,7 +26,7 @@ from veilgraph.plans import Plan
 from veilgraph.runtime.discrete_gaussian import Sampler
 from veilgraph.runtime.party import Party
 from veilgraph.runtime.simulate import simulate_many
-from veilgraph.training.batches import ALL, Order, RowOrder, picked
+from veilgraph.training.batches import Order, RowOrder, picked
 from veilgraph.training.masks import drawn
 from veilgraph.training.noises import parts_of, require_stated
 from veilgraph.training.plan_steps import (
@@ -183,9 +183,7 @@ def rows_of_all(plan: Plan, entry: str, recipe: Recipe, given: Any) -> dict[str,
 
 def _order(recipe: Recipe, rows: Mapping[str, Array], seed: int) -> RowOrder:
     """By which they are taken: each owner has an order of its own."""
-    counts = _counts(recipe, rows)
-    batch = recipe.batch.rows or {ALL: recipe.rows}
-    return RowOrder(counts, batch, {who: seed + i for i, who in enumerate(batch)})
+    return RowOrder.public(_counts(recipe, rows), recipe.taken, seed)
 
 
 def _counts(recipe: Recipe, rows: Mapping[str, Array]) -> dict[str, int]:

@@ -207,19 +207,18 @@ class Trainer:
         if not batch:
             return RowOrder.of_all(own, self.recipe.rows, seed)
         counts = self._rows_told(own, "rows")
-        found, is_public = {who: counts.get(who, 0) for who in batch}, self._shares_rows
+        found = {who: counts.get(who, 0) for who in batch}
         for who, rows in batch.items():
             if not rows <= found[who] <= MOST_ROWS:
                 raise SecurityAbort(
                     f"{who} says that it has {found[who]} rows, and gives {rows} to a step.",
                     f"Ask {who}.",
                 )
-        if is_public:
-            seeds = {who: seed + number for number, who in enumerate(batch)}
-        else:
-            own_seed = self.session.own_number("order of rows", self._began)
-            seeds = {self.party: own_seed} if self.party in batch else {}
-        return RowOrder(found, batch, seeds, is_public)
+        if self._shares_rows:
+            return RowOrder.public(found, batch, seed)
+        own_seed = self.session.own_number("order of rows", self._began)
+        seeds = {self.party: own_seed} if self.party in batch else {}
+        return RowOrder(found, batch, seeds, is_public=False)
 
     def _own_rows(self, entry: str, given: Arrays | None) -> dict[str, Array]:
         """Rows of all that this party owns of what an entry takes, and of nothing else."""
@@ -286,10 +285,10 @@ class Trainer:
         if self._shares_rows:
             self._share_rows()
         own = {tensor.name for tensor in inputs_of(self.plan, STEP, self.party)}
+        rows = {name: x for name, x in self._data.items() if name in own}
         losses: list[float] = []
         for number, (order, factors) in enumerate(batches.steps(first, count), first):
             self._require_stored(first, last, every)
-            rows = {name: x for name, x in self._data.items() if name in own}
             given: dict[str, Any] = {**picked(rows, order, self.recipe.batch)}
             self.session.put_state(self._shares.batch(order))
             masks = drawn(self.recipe.masks, self.session.id, number).items()

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from veilgraph.ir.batch_owners import ALL
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.training import EVALUATE, Recipe
 from veilgraph.plans import Plan
-from veilgraph.training.batches import ALL, Array
+from veilgraph.training.batches import Array
 
 
 @dataclass(frozen=True)
@@ -56,14 +57,9 @@ class Evaluation:
         return Evaluation(recipe, {ALL: next(iter(having.values()))})
 
     @property
-    def batch(self) -> Mapping[str, int]:
-        """How many rows a run takes, by owner."""
-        return self.recipe.batch.rows or {ALL: self.recipe.rows}
-
-    @property
     def count(self) -> int:
         """Runs that take all rows."""
-        return max(-(-rows // self.batch[who]) for who, rows in self.rows.items())
+        return max(-(-rows // self.recipe.taken[who]) for who, rows in self.rows.items())
 
     def batches(self, rows: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
         """What each run takes of these inputs, which are those of all parties or of one."""
@@ -76,12 +72,14 @@ class Evaluation:
 
     def kept(self, outputs: Mapping[str, Array], number: int) -> dict[str, Array]:
         """Of what a run told, that of rows; of outputs that have no row for each of these, all."""
-        is_row = np.concatenate([self._numbers(who, number) < self.rows[who] for who in self.batch])
+        owners = self.recipe.taken
+        is_row = np.concatenate([self._numbers(who, number) < self.rows[who] for who in owners])
         return {n: x[is_row] if x.shape[:1] == is_row.shape else x for n, x in outputs.items()}
 
     def _numbers(self, who: str, number: int) -> npt.NDArray[np.int64]:
         """Of an owner's rows in a run, with those that there are not."""
-        return np.arange(number * self.batch[who], (number + 1) * self.batch[who])
+        taken = self.recipe.taken[who]
+        return np.arange(number * taken, (number + 1) * taken)
 
 
 def require_evaluated(plan: Plan) -> None:

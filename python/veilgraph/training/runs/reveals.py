@@ -62,8 +62,8 @@ class Reveals:
         return {entry: (count, count - steps[entry]) for entry, count in runs.items()}
 
 
-def count_run(plan: Plan, entry: int, note: bytes, state_dir: Path, party: str) -> None:
-    """Counts a run of an entry before it begins, if it tells somebody something of training.
+def count_run(entry: str, note: bytes, state_dir: Path, party: str) -> None:
+    """Counts a run of an entry that is `telling`, before it begins, if it is of training.
 
     Args:
         note: what goes with the states that it reads, as a checkpoint has it.
@@ -72,9 +72,8 @@ def count_run(plan: Plan, entry: int, note: bytes, state_dir: Path, party: str) 
         ResourceLimitError: as `Reveals.add`.
     """
     progress = Progress.found(note)
-    name = plan.manifest.entries[entry]
-    if progress is not None and name in telling(plan):
-        Reveals(state_dir, party, progress.began).add(name, progress.step, synced=name != STEP)
+    if progress is not None:
+        Reveals(state_dir, party, progress.began).add(entry, progress.step, synced=entry != STEP)
 
 
 def telling(plan: Plan) -> set[str]:

@@ -195,13 +195,18 @@ def step_ranges(program: PartyPlan, phase: Phase, entry: int = 0) -> list[StepRa
         return []
     found, first = [], int(own[0])
     for i in own[steps["kernel"][own] == ROUND]:
-        found.append(_step_range(program, phase, first, int(i)))
+        found += _until_round(program, phase, first, int(i))
         first = int(i) + 1
     found.append(StepRange(first, int(own[-1]) + 1, "", [], []))
     return found
 
 
-def _step_range(program: PartyPlan, phase: Phase, first: int, last: int) -> StepRange:
+def _until_round(program: PartyPlan, phase: Phase, first: int, last: int) -> list[StepRange]:
+    """Steps [first, last), then the round `last`.
+
+    A party that sits out rounds has steps of several segments here. A round that begins while steps
+    run can begin with its own segment at the earliest: what is received has no place before.
+    """
     row = program.steps[last]
     messages, number = rows_of(program.messages, phase, int(row["entry"])), int(row["round"])
     pieces: dict[Direction, list[Piece]] = {d: [] for d in Direction}
@@ -209,4 +214,7 @@ def _step_range(program: PartyPlan, phase: Phase, first: int, last: int) -> Step
         fields = (int(row[name]) for name in Piece._fields)
         pieces[Direction(row["direction"])].append(Piece(*fields))
     name = f"{phase.name.lower()} round {number + 1}"
-    return StepRange(first, last, name, pieces[Direction.SEND], pieces[Direction.RECEIVE])
+    received = pieces[Direction.RECEIVE]
+    begin = max((piece.step for piece in received if piece.step < last), default=first)
+    found = [StepRange(begin, last, name, pieces[Direction.SEND], received)]
+    return found if begin <= first else [StepRange(first, begin, name, [], []), *found]

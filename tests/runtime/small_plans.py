@@ -11,7 +11,7 @@ from interpreters import plan_of
 
 from veilgraph.ir.party.program import Program, Value
 from veilgraph.ir.plan.plan import Plan
-from veilgraph.ir.plan.tables import Phase
+from veilgraph.ir.plan.tables import Pace, Phase
 from veilgraph.ir.types import words
 from veilgraph.passes.party.expand_protocols import Expanded
 from veilgraph.targets.parties import Member, Operation, Parties, Sharing
@@ -56,6 +56,25 @@ def large_plan(elements: int = LARGE) -> Plan:
     y = REP3.offered("relu")(p, Operation("relu", (elements,), 64, window), x)
     program.output(revealed(p, 1, y), 1, "y", 4)
     return plan_of(Expanded(program))
+
+
+ROWS = 250_000
+MIXED: Integers = np.arange(16).reshape(4, 4) * 16
+
+
+def mixed_plan() -> Plan:
+    """y = truncate(x w) for bob, x of alice in so many rows of four, w of carol: messages that are
+    aligned.
+    """
+    program = Program(("alice", "bob", "carol"))
+    p, suite = Parties(program, (0, 1, 2)), REP3
+    x = shared(p, "input", "x", 0, (ROWS, 4), 64)
+    w = shared(p, "weight", "w", 2, MIXED.shape, 64)
+    with program.in_layer("mixed"):
+        y = suite.offered("matmul")(p, Operation("matmul", (ROWS, 4), 64, {}), x, w)
+        y = suite.offered("truncate")(p, Operation("truncate", (ROWS, 4), 60, {"bits": 4}), y)
+    program.output(revealed(p, 1, y), 1, "y", 4)
+    return plan_of(Expanded(program), pace=Pace(10_000, 1_000_000))
 
 
 FILTERED: Integers = np.arange(-75, 75).reshape(2, 3, 5, 5) * 16

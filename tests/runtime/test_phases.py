@@ -14,7 +14,17 @@ import numpy as np
 import pytest
 from interpreters import known_keys
 from small_interpreters import busy_interpreter, interpreter, step
-from small_plans import LARGE, W, X, check_answer, large_plan, small_plan
+from small_plans import (
+    LARGE,
+    MIXED,
+    ROWS,
+    W,
+    X,
+    check_answer,
+    large_plan,
+    mixed_plan,
+    small_plan,
+)
 from three_parties import (
     Connect,
     connect_all,
@@ -31,7 +41,14 @@ from veilgraph.runtime._native import LongRound
 from veilgraph.runtime._native import Phase as NativeRounds
 from veilgraph.runtime.links.native import NativeLinks
 from veilgraph.runtime.party import Party
-from veilgraph.runtime.phases import AlternatingPhase, NativePhase, Piece, StepRange, phase_loop
+from veilgraph.runtime.phases import (
+    AlternatingPhase,
+    NativePhase,
+    Piece,
+    StepRange,
+    phase_loop,
+    step_ranges,
+)
 from veilgraph.runtime.transcript import PhaseRecord, Transcript
 
 
@@ -146,6 +163,23 @@ def test_a_round_begins_before_its_steps_end(large: Plan, tmp_path: Path) -> Non
         return sum(rounds[s] < ends.get(s - 1, 0) for s in rounds)
 
     assert all(count > 0 for count in each_does(parties(large, connect_native, tmp_path), act))
+
+
+def test_a_round_begins_with_its_own_segment(tmp_path: Path) -> None:
+    """Carol sits out the first round and computes meanwhile; then all send each other much."""
+    plan = mixed_plan()
+    before, own = step_ranges(plan.party("carol"), Phase.ONLINE)[:2]
+    assert before.first < before.last == own.first < own.last
+    assert not before.has_round
+    assert {piece.step for piece in own.receives} == {own.first}
+    x = np.arange(4 * ROWS).reshape(ROWS, 4) % 1000 - 500
+
+    def act(party: Party) -> Any:
+        party.share_weights({"w": MIXED})
+        return party.infer({t.name: x for t in party.program.inputs})
+
+    done = each_does(parties(plan, connect_native, tmp_path), act)
+    check_answer(done[1][0]["y"], x, MIXED)
 
 
 def test_a_peer_that_goes_while_steps_run_is_named(large: Plan, tmp_path: Path) -> None:

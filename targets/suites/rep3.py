@@ -25,10 +25,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 
 from veilgraph.ir.party.node import Shape
-from veilgraph.ir.party.program import Value, select
+from veilgraph.ir.party.program import Value, join, select
 from veilgraph.ir.types import Type, planes, words
 from veilgraph.targets.blocks.linear import (
     LINEAR,
@@ -56,6 +56,7 @@ from veilgraph.targets.parties import (
 from veilgraph.targets.suite import Security, States, Suite
 from veilgraph.targets.suites.rep3_rotation import (
     SMALLEST_ROTATED,
+    halves,
     in_rotated_chunks,
     rotation_of,
     rounded_rotating_roles,
@@ -372,16 +373,33 @@ def ring_zero(p: Parties, like: Value, bits: int) -> Value:
 def pair(p: Parties, z: Sharing) -> Parts:
     """z as parts at parties 0 and 1.  A replicated z: 0 rounds; additive 1 round, k bits.
 
-    Of an additive z party 2 sends its part to party 0, less a draw that party 1 adds; where it is
-    zero, as `paired` leaves it, there is nothing to send.
+    Of an additive z party 2 gives its part away. Where roles rotate half of the elements go to each
+    of the two, so that all links are used the same; where they are fixed all go to party 0. Where
+    the part is zero, as `paired` leaves it, there is nothing to send.
     """
     if z.form is Form.REPLICATED:
         return p.at(plus(z[0], z[1]), 0), p.at(z[2], 1)
     if z[2].constant_value() == 0:
         return p.at(z[0], 0), p.at(z[1], 1)
-    rho = p.draw((1, 2), z.shape, z.type)
-    rest = p.send(p.at(minus(z[2], rho), 2), 2, 0)
-    return p.at(plus(z[0], rest), 0), p.at(plus(z[1], rho), 1)
+    chunks = halves(z.elements)
+    if not p.rotates or len(chunks) == 1:
+        return given_to(p, z, 0)
+    given = (
+        given_to(p, z.map(partial(Value.chunk, start=start, length=length)), to)
+        for to, (start, length) in enumerate(chunks)
+    )
+    first, second = (join(copies, z.shape) for copies in zip(*given, strict=True))
+    return first, second
+
+
+def given_to(p: Parties, z: Sharing, to: int) -> Parts:
+    """An additive z as parts at parties 0 and 1: party 2's part, less a draw, goes to one of them,
+    and the other adds the draw.  1 round; k bits.
+    """
+    rho = p.draw((1 - to, 2), z.shape, z.type)
+    rest = p.send(p.at(minus(z[2], rho), 2), 2, to)
+    given = (rest, rho) if to == 0 else (rho, rest)
+    return p.at(plus(z[0], given[0]), 0), p.at(plus(z[1], given[1]), 1)
 
 
 def preparing(p: Parties) -> Provider:

@@ -115,6 +115,14 @@ def test_sizes_and_roles(setting: Setting, size: int, turn: int, form: str) -> N
     assert set(rounding(z, truncated(setting, z, 8, 3, 8, form, turn), 3, 8)) <= {0, 1}
 
 
+@pytest.mark.parametrize("turn", [0, 1, 2])
+@pytest.mark.parametrize("setting", [s for s in SETTINGS if s.suite.name == "rep3"], ids=str)
+def test_a_tensor_whose_halves_go_two_ways(setting: Setting, turn: int) -> None:
+    size = 6 * rep3_rotation.SMALLEST_HALVED
+    z = np.resize(np.arange(-64, 64) * 5 % 128 - 64, size)
+    assert set(rounding(z, truncated(setting, z, 8, 3, 8, "additive", turn), 3, 8)) <= {0, 1}
+
+
 @settings
 @pytest.mark.parametrize(
     ("k", "f", "K"),

@@ -305,6 +305,34 @@ def test_views_are_the_same_for_all_secrets(case: Case) -> None:
             assert all(np.array_equal(view, views[0]) for view in views), (coalition, seed)
 
 
+@pytest.mark.parametrize("to", [0, 1])
+def test_a_part_that_is_given_to_either_says_nothing(to: int) -> None:
+    """A large tensor's halves go two ways: here is one element of each."""
+
+    def body(p: Parties, elements: int) -> Sequence[Value]:
+        return rep3.given_to(p, given(p, "x0", elements, 3, Form.ADDITIVE), to)
+
+    protocol = Protocol(REP3_OF_3, body)
+    for coalition in [(0,), (1,), (2,)]:
+        sources = (
+            {"x0": parts_of(secret, 3, Form.ADDITIVE, 3, coalition, 0)} for secret in range(8)
+        )
+        first, *others = [exact_view(protocol, coalition, each, 0) for each in sources]
+        assert all(np.array_equal(first, other) for other in others), coalition
+
+
+def test_a_large_part_goes_by_both_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rep3_rotation, "SMALLEST_CHUNK", 64)
+    size = rep3_rotation.SMALLEST_HALVED
+
+    def body(p: Parties, elements: int) -> Sequence[Value]:
+        return rep3.pair(p, given(p, "x0", elements, 8, Form.ADDITIVE))
+
+    nodes = Protocol(REP3_OF_3, body).trace(size).program.nodes
+    sent = [(nodes[n.args[0]].party, n.party, n.elements) for n in nodes if n.op is ops.SEND]
+    assert sent == [(2, 0, size // 2), (2, 1, size // 2)]
+
+
 @pytest.mark.parametrize("case", REVEALED, ids=str)
 def test_a_reveal_says_nothing_but_the_value(case: Case) -> None:
     """The same value in other parts gives the same view."""

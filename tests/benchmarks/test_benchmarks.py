@@ -121,6 +121,14 @@ def test_training_of_networks() -> None:
 
 
 @pytest.mark.slow
+def test_noise_of_training() -> None:
+    (found,) = quick("training.noise")["cases"]
+    assert len(found["shares"]) == 16
+    assert 0 < min(found["shares"].values()) < max(found["shares"].values()) < 0.2
+    assert not found["excursions"]
+
+
+@pytest.mark.slow
 def test_long_runs() -> None:
     found = quick("training.long_runs")
     assert not found["excursions"]
@@ -683,6 +691,7 @@ def test_results_have_the_markers_of_every_script() -> None:
         "training.kills",
         "training.finetuning",
         "training.networks",
+        "training.noise",
         "training.regression",
         "training.long_runs",
         "kernels",

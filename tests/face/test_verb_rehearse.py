@@ -17,6 +17,7 @@ from veilgraph.ir.errors import AccuracyError, UsageError, VeilgraphError
 from veilgraph.measuring.pricing import predict
 from veilgraph.reports import units
 from veilgraph.runtime.store.weights import save_weights
+from veilgraph.training.compiling import MAX_NOISE
 from veilgraph.training.plan_steps import step_bytes
 
 EPOCHS, STEPS = 2, 20
@@ -61,6 +62,30 @@ def test_the_last_line_says_what_a_user_decides_by() -> None:
         f"float {shares[0]}, fixed {shares[1]}, {units.size(step_bytes(plan))} a step, "
         f"{units.duration(wanted)} on wan for 1200 steps"
     )
+
+
+def test_what_rounding_adds_is_what_was_allowed() -> None:
+    """A plan that allows less adds less, down to where errors have a floor."""
+    found = rehearsed("perceptron", epochs=EPOCHS)
+    assert found.noises.keys() == found.parameters.keys()
+    most = max(found.noises, key=found.noises.__getitem__)
+    assert 0 < found.noises[most] < MAX_NOISE
+    assert found.noise_line == (
+        f"Rounding added {units.percent(found.noises[most])} to the variance of the updates of "
+        f"`{most}`, the most of {len(found.noises)} parameters."
+    )
+    model = Perceptron().train()
+    plan, weights = veilgraph.compile_training(
+        model, DATA, batch=BATCH, rate=RATE, steps=STEPS, loss="cross_entropy", max_noise=0.0005
+    )
+    finer = veilgraph.rehearse(plan, weights, model, DATA, rate=RATE, epochs=EPOCHS)
+    assert max(finer.noises.values()) < found.noises[most] / 4
+
+
+def test_batches_that_are_all_alike_say_nothing_of_noise() -> None:
+    found = rehearsed(data={name: np.repeat(x[:1], 3 * BATCH, 0) for name, x in DATA.items()})
+    assert not found.noises
+    assert found.noise_line.startswith("All batches are alike")
 
 
 def test_rows_apart_judge_both() -> None:

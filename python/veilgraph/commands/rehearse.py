@@ -112,7 +112,7 @@ def _lines(found: Rehearsal) -> list[Table | str]:
     headings = "epoch|#float loss|#fixed loss|#float right|#fixed right"
     taken = units.counted(found.steps, "step")
     inside = [] if found.excursions else [f"No value left its range in {taken}."]
-    return [Table.of(headings, rows), *inside, found.line]
+    return [Table.of(headings, rows), *inside, found.noise_line, found.line]
 
 
 def _right(found: Judged) -> str:
@@ -128,6 +128,7 @@ def _values(found: Rehearsal) -> dict[str, Any]:
             {"name": each.name, "op": each.op, "reached": [each.low, each.high]}
             for each in found.excursions
         ],
+        "noises": dict(found.noises),
         "step_bytes": found.step_bytes,
         "network": found.network,
         "told_steps": found.told_steps,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,8 @@ from veilgraph.training.plan_steps import (
     shapes_of,
     step_bytes,
 )
-from veilgraph.training.rehearsal import FloatRun, in_float
+from veilgraph.training.rehearsal import FloatRun, in_float, measured_steps
+from veilgraph.training.rounding_noise import RoundingNoise
 
 Array = npt.NDArray[Any]
 Tell = Callable[[str], None]
@@ -87,6 +89,9 @@ class Rehearsal:
         step_bytes: what all parties send in a step, offline and online.
         network: that `seconds` are predicted for.
         told_steps: how many steps these seconds are of.
+        noises: of each parameter what the plan added to the variance of its updates, as a share of
+            what that is between batches: what `max_noise` bounds. In three steps, from where the
+            plan had come.
     """
 
     steps: int
@@ -96,6 +101,7 @@ class Rehearsal:
     network: str
     seconds: float
     told_steps: int
+    noises: Mapping[str, float] = field(repr=False)
     parameters: Mapping[str, Array] = field(repr=False)
 
     @property
@@ -106,6 +112,17 @@ class Rehearsal:
             f"float {real}, fixed {fixed}, {units.size(self.step_bytes)} a step, "
             f"{units.duration(self.seconds)} on {self.network} for "
             f"{units.counted(self.told_steps, 'step')}"
+        )
+
+    @property
+    def noise_line(self) -> str:
+        """Of the parameter to which rounding did most."""
+        if not self.noises:
+            return "All batches are alike: rounding can't be compared with them."
+        name, most = max(self.noises.items(), key=lambda each: each[1])
+        return (
+            f"Rounding added {units.percent(most)} to the variance of the updates of `{name}`, "
+            f"the most of {units.counted(len(self.noises), 'parameter')}."
         )
 
     def status(self) -> AccuracyError | None:
@@ -178,12 +195,14 @@ def rehearse(
     real = FloatRun(training, own, seed, recipe.noise, parties)
     fixed = _ExactRun(found, recipe, arrays)
     fixed.require_start(training.forward.weights)
-    judge, clock = _Judge(training, others), _Clock(steps, progress)
+    judge, clock, noise = _Judge(training, others), _Clock(steps, progress), RoundingNoise(training)
     judged = []
     for step in range(steps):
         clock.tell(step)
         given = real.given(step, batches.rate)
         factors = {name: np.array(x) for name, x in batches.told(step).items()}
+        if step in measured_steps(steps):
+            noise.add(real, {**given, **factors, **fixed.states}, partial(fixed.tried, names=own))
         fixed.step({**given, **factors}, own)
         if recipe.tells_loss(step + 1):
             fixed.begin_sum()
@@ -198,6 +217,7 @@ def rehearse(
         predicted.network.name,
         predicted.setup_seconds + told * predicted.total_seconds,
         told,
+        noise.shares,
         {name: fixed.states[name] for name in (*recipe.parameters, *recipe.statistics)},
     )
 
@@ -297,6 +317,13 @@ class _ExactRun:
             rows = {state: rows[name] for state, name in self._held.items()}
         public = {name: x for name, x in given.items() if name not in names}
         self._run(self._step, {**public, **rows, **self.states})
+
+    def tried(self, given: Mapping[str, Array], names: Collection[str]) -> Mapping[str, Array]:
+        """The states that such a step would leave."""
+        before = dict(self.states)
+        self.step(given, names)
+        found, self.states = self.states, before
+        return found
 
     def begin_sum(self) -> None:
         """Begins the sum of losses anew, as who is told their mean does."""

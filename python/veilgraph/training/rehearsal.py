@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -37,8 +37,7 @@ from veilgraph.training.masks import drawn
 Array = npt.NDArray[np.float32]
 MOST_KEPT = 1 << 28  # bytes of steps that are kept to calibrate with
 FEWEST_KEPT = 4  # steps
-POINTS = 3  # steps at which batches are compared: the first, one in the middle, the last
-BATCHES = 4  # at each of them
+BATCHES = 4  # that are compared in a step
 FARTHEST = 8.0  # standard deviations of noise that fit; its sampler would give 10^-15 of it beyond
 TINY = float(np.finfo(np.float32).tiny)  # a mean square that is told from zero
 LEAST_ERROR = 0.005  # of updates, whatever batches say
@@ -98,12 +97,11 @@ def rehearse(
     """
     run = FloatRun(training, rows, seed, noise, parties)
     kept = _Kept(run.bytes_a_step, steps)
-    points = {0, steps // 2, steps - 1}
     found: list[tuple[list[float], list[float]]] = []
     rates = max(map(rate, range(steps)))
     for number in range(steps):
         given = run.given(number, rate)
-        if number in points:
+        if number in measured_steps(steps):
             found.append(run.noise(given))
         kept.add(number, given)
         run.step(number, given, is_kept=number in kept)
@@ -123,6 +121,11 @@ def rehearse(
         dict(zip(training.moved, variances, strict=True)),
         {name: run.states[name] for name in training.begun},
     )
+
+
+def measured_steps(steps: int) -> set[int]:
+    """Those of a run in which batches are compared: the first, one in the middle, the last."""
+    return {0, steps // 2, steps - 1}
 
 
 def _as_given(
@@ -242,18 +245,23 @@ class FloatRun:
 
     def noise(self, given: Mapping[str, Array]) -> tuple[list[float], list[float]]:
         """Of each parameter's update, the variance between batches, and the mean square."""
-        batches = []
-        for _ in range(BATCHES):
-            order = next(self._others)
-            other = {name: x[order] for name, x in self._rows.items()}
-            values = self._program.run({**given, **other, **self._masks()})
-            batches.append(self._outputs_of(values))
+        batches = [outputs for _, outputs in self.elsewhere(given)]
         noise, size = list[float](), list[float]()
         for name in self._training.moved:
             each = np.stack([b[self._training.updates[name]] for b in batches]).astype(np.float64)
             noise.append(float(each.var(axis=0, ddof=1).mean()))
             size.append(max(float((each**2).mean()), TINY))
         return noise, size
+
+    def elsewhere(
+        self, given: Mapping[str, Array]
+    ) -> Iterator[tuple[dict[str, Array], dict[str, Array]]]:
+        """The same step on other batches: all its inputs, and what is made of them."""
+        for _ in range(BATCHES):
+            order = next(self._others)
+            other = {name: x[order] for name, x in self._rows.items()}
+            inputs = {**given, **other, **self._masks()}
+            yield inputs, self._outputs_of(self._program.run(inputs))
 
     def step(self, number: int, given: Mapping[str, Array], *, is_kept: bool = False) -> None:
         """Takes step `number`, which may be one of the samples.

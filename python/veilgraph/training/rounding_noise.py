@@ -1,0 +1,47 @@
+"""What rounding in secret adds to how updates differ between batches: `max_noise` as it is."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from veilgraph.passes.graph.training.programs import Training
+from veilgraph.training.rehearsal import Array, FloatRun
+
+Tried = Callable[[Mapping[str, Array]], Mapping[str, Array]]  # a step's inputs; what states become
+
+
+@dataclass
+class RoundingNoise:
+    """Of some steps, parameter by parameter, squares of single elements in the mean.
+
+    Attributes:
+        between: the variance of updates between batches, in float32.
+        added: squares of what the plan's integers are away from float32, on the same batches.
+    """
+
+    training: Training
+    between: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    added: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def add(self, real: FloatRun, given: Mapping[str, Array], tried: Tried) -> None:
+        """Compares a step on other batches, from the states among `given`."""
+        states, moved = self.training.states, self.training.moved
+        each: dict[str, list[Array]] = {name: [] for name in moved}
+        for batch, outputs in real.elsewhere(given):
+            found = tried(batch)
+            for name in moved:
+                wanted = outputs[states[name]]
+                self.added[name] += float(np.square(found[name] - wanted).mean())
+                each[name].append(wanted)
+        for name, batches in each.items():
+            spread = np.stack(batches).astype(np.float64).var(axis=0, ddof=1).mean()
+            self.between[name] += len(batches) * float(spread)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """What was added, as a share of what is between batches, where these differ."""
+        return {name: self.added[name] / x for name, x in self.between.items() if x > 0}

@@ -36,6 +36,10 @@ LABELS = "labels"  # the input that a named loss compares with
 LOSS = "loss"  # the output that is a step's mean loss, and the entry that tells one of several
 BEGUN = ".start"  # behind a state's name: the weight that it is at first
 LOSS_SUM = "loss.sum"  # the state that is the sum of losses that were not told yet
+CORRECT = "correct"  # the number of correct answers of an evaluation, and the entry that tells it
+CORRECT_SUM = "correct.sum"  # the state that is their sum over the batches so far
+COUNTED = "counted"  # a public input of `evaluate`: 1 for a row, 0 for what fills a batch
+MOST_ANSWERS = 1 << 20  # of one evaluation
 TRAINING = "training"  # of a manifest's options, what `Recipe.stated` says
 Rate = float | Callable[[int], float]
 Schedule = Callable[[int], float]
@@ -267,11 +271,13 @@ class Labels:
         loss: that compares with them; of another name where the model computes its loss itself.
         classes: numbers in a row; 0 where there are no labels.
         weighted: rows of `cross_entropy` may sum to any number, which weighs the row; to 1 else.
+        decide: each is one class, or 0 or 1: answers are counted that are the same.
     """
 
     loss: str
     classes: int
     weighted: bool = False
+    decide: bool = False
 
 
 @dataclass(frozen=True)
@@ -325,6 +331,11 @@ class Recipe:
         """What rows of labels may be."""
         return Labels(self.loss, self.classes, self.weighted)
 
+    @property
+    def answers(self) -> int:
+        """How many answers a row has, where they can be counted."""
+        return 1 if self.loss == "cross_entropy" else self.classes
+
     def tells_loss(self, steps: int) -> bool:
         """Whether the mean loss of the last steps is told after so many."""
         return self.loss_every > 0 and steps % self.loss_every == 0
@@ -338,7 +349,7 @@ class Recipe:
         """Whether an input of a step is of rows, and none that all parties give."""
         who = name.rpartition("@")[2]
         noises = (f"{each}{NOISE}" for each in self.parameters)
-        of_all = {given_by(each, who) for each in (*self.masks, *noises)}
+        of_all = {given_by(each, who) for each in (*self.masks, *noises, COUNTED)}
         return name not in (*self.announced, *of_all)
 
     def named(self, revealed: Mapping[str, Array], steps: int) -> dict[str, Array]:

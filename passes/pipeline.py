@@ -38,7 +38,7 @@ from veilgraph.passes.graph.infer_visibility import InferVisibility
 from veilgraph.passes.graph.normalize_by_sums import NormalizeBySums
 from veilgraph.passes.graph.pool_average import PoolAverage
 from veilgraph.passes.graph.recognize_activations import RecognizeActivations
-from veilgraph.passes.graph.reveal_as import RevealAs, before, scope
+from veilgraph.passes.graph.reveal_as import RevealAs
 from veilgraph.passes.graph.scale_columns import ScaleColumns
 from veilgraph.passes.graph.share_comparisons import ShareComparisons
 from veilgraph.passes.graph.training.copy_weights import CopyWeights
@@ -86,16 +86,9 @@ def _reveal_as(program: Program) -> None:
         program.graph = RevealAs(program.options.reveal_as).run(program.graph)
 
 
-def _hidden(program: Program) -> set[str]:
-    """The outputs that are there to be measured."""
-    options = program.options
-    updates = {*options.updates.values()} - {*options.states.values()}
-    return {before(name, form) for name, form in options.reveal_as.items()} | updates
-
-
 def _keep_decisions(program: Program) -> None:
     """Drops the outputs that were there to be measured."""
-    hidden, names = _hidden(program), list(program.secret.outputs)
+    hidden, names = program.options.hidden, list(program.secret.outputs)
     if not hidden.isdisjoint(names):
         program.secret.keep_outputs([name for name in names if name not in hidden])
 
@@ -161,7 +154,7 @@ def _encoding(program: Program) -> EncodeFixedPoint:
         trusts_ranges=options.trusts_ranges,
         trains=bool(options.updates),
         rates=options.rates,
-        decisions=tuple(scope(*named) for named in options.reveal_as.items() if named[1].decides),
+        decisions=options.decided_in,
     )
 
 
@@ -191,8 +184,7 @@ def _fuse_pools(program: Program, secret: SecretProgram) -> SecretProgram:
 def _round_outputs(program: Program, secret: SecretProgram) -> SecretProgram:
     """With outputs as coarse as the user says, or as the error allowed lets them be."""
     options = program.options
-    decisions = {name for name, form in options.reveal_as.items() if form.decides}
-    exact = decisions | _hidden(program) | set(options.states.values())
+    exact = options.decisions | options.hidden | set(options.states.values())
     revealed = [name for name in secret.outputs if name not in exact]
     bits = dict.fromkeys(revealed, options.frac_bits or UNKNOWN_BITS)
     if options.frac_bits is None and program.ranges.outputs:

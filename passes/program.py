@@ -18,7 +18,7 @@ from veilgraph.ir.secret.types import Encoding, RealRange
 from veilgraph.passes.encode.aim import Aim
 from veilgraph.passes.graph.drop_clips import DroppedClips
 from veilgraph.passes.graph.infer_visibility import Visibility
-from veilgraph.passes.graph.reveal_as import Form
+from veilgraph.passes.graph.reveal_as import Form, before, counting_scope, scope
 from veilgraph.passes.party.align_messages import pace_of
 from veilgraph.passes.party.batch_rounds import Schedule
 from veilgraph.passes.party.expand_protocols import Choices, Expanded
@@ -52,6 +52,8 @@ class Options:
             it is that of the numbers it is made of.
         tolerances: how many times as much some outputs may be off by, by name.
         reveal_as: what is revealed in place of outputs, by name.
+        counted: of each output that counts answers, the output of numbers that these are made of:
+            it is measured in its place, and nobody gets it.
         trusts_ranges: real functions hold on calibrated ranges with their margin, and no further.
         public: the model's parameters that every party may know, which the front door made
             constants.
@@ -83,6 +85,7 @@ class Options:
     max_error: float | None = None
     tolerances: Mapping[str, float] = field(default_factory=dict)
     reveal_as: Mapping[str, Form] = field(default_factory=dict)
+    counted: Mapping[str, str] = field(default_factory=dict)
     trusts_ranges: bool = False
     public: tuple[str, ...] = ()
     tables: TableOptions = AS_USUAL
@@ -103,6 +106,27 @@ class Options:
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parts: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
     is_joined: bool = False
+
+    @property
+    def decisions(self) -> set[str]:
+        """Outputs that are right or wrong, and have no error."""
+        return {name for name, form in self.reveal_as.items() if form.decides} | {*self.counted}
+
+    @property
+    def decided_in(self) -> tuple[str, ...]:
+        """What the names of the operations begin with that make these."""
+        forms = self.reveal_as.items()
+        return (
+            *(scope(name, form) for name, form in forms if form.decides),
+            *map(counting_scope, self.counted),
+        )
+
+    @property
+    def hidden(self) -> set[str]:
+        """The outputs that are there to be measured."""
+        updates = {*self.updates.values()} - {*self.states.values()}
+        forms = {before(name, form) for name, form in self.reveal_as.items()}
+        return forms | {*self.counted.values()} | updates
 
 
 class Level(Enum):

@@ -51,7 +51,7 @@ def _measured(program: Program) -> list[Mapping[str, npt.NDArray[np.float32]]]:
     Where states are updated it is their updates: the states themselves hardly change in a run.
     """
     options = program.options
-    decisions = {name for name, form in options.reveal_as.items() if form.decides}
+    decisions = options.decisions
     updates = {*options.updates.values()}
     return [
         {n: x for n, x in outputs.items() if n not in decisions and (n in updates or not updates)}

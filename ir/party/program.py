@@ -210,8 +210,11 @@ class Program:
             self.node(ops.KEEP, i, ids, shape, type, Phase.ONLINE, name=name, part=number, of=parts)
 
     def output(self, value: Value, party: int, name: str, frac_bits: int) -> None:
-        """Gives `value` to the user of `party` under `name`."""
-        node = value.node_at(party)
+        """Gives `value` to the user of `party` under `name`.
+
+        Of a state as it was a copy is given: what it becomes may take its place before.
+        """
+        node = _copied(value).node_at(party)
         self.node(
             ops.OUTPUT,
             party,

@@ -83,6 +83,11 @@ def scope(name: str, form: Form) -> str:
     return f"{name}:{form.kind.value}/"
 
 
+def counting_scope(name: str) -> str:
+    """The same of an output that counts answers."""
+    return f"{name}:count/"
+
+
 @dataclass(frozen=True)
 class RevealAs:
     """Lets outputs be what is asked for; decisions keep their operand as an output to measure.

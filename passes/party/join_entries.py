@@ -37,8 +37,8 @@ def join_entries(
     """One program of all entries, its messages in rounds and its masks checked.
 
     Args:
-        leader: the entry as whose states are kept, that all are states of; as many bits as any
-            entry needs if None.
+        leader: the entry as which its states are kept; others, and all if None, have as many bits
+            as any entry needs.
         pace: as for `batch_rounds`.
 
     Raises:
@@ -57,16 +57,22 @@ def join_entries(
 def states_of(entries: Sequence[Entry], leader: int | None = None) -> Iterator[Argument]:
     """Each state once, with the encoding that it is kept in and where it lies."""
     found: dict[str, list[Argument]] = {}
-    for entry in entries if leader is None else entries[leader : leader + 1]:
-        for argument in entry.secret.arguments:
-            if argument.owner == STATE:
-                found.setdefault(argument.name, []).append(argument)
+    led = [] if leader is None else _states(entries[leader])
+    for argument in (*led, *(state for entry in entries for state in _states(entry))):
+        alike = found.setdefault(argument.name, [])
+        if argument.name not in {state.name for state in led} or not alike:
+            alike.append(argument)
     for alike in found.values():
         encoding = _widest([argument.tensor.encoding for argument in alike])
         first = alike[0]
         low, high = min(a.range.low for a in alike), max(a.range.high for a in alike)
         known = RealRange(low, high, first.range.source)
         yield replace(first, tensor=Tensor(first.tensor.shape, encoding), range=known)
+
+
+def _states(entry: Entry) -> list[Argument]:
+    """That an entry finds."""
+    return [argument for argument in entry.secret.arguments if argument.owner == STATE]
 
 
 def _widest(encodings: Sequence[Encoding]) -> Encoding:

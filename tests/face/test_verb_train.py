@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -222,6 +223,30 @@ def test_what_was_trained_is_evaluated_and_no_more(folder: Path) -> None:
     outputs = np.load("outputs.npz")["output"]
     assert outputs.shape == wanted.shape
     assert np.abs(outputs - wanted).max() < 0.1
+
+
+def test_correct_answers_are_counted(folder: Path) -> None:
+    """Who receives the number is told it in a sentence; owners of rows and of labels give them."""
+    plan, weights = veilgraph.compile_training(
+        logistic(), DATA, loss="cross_entropy", batch=BATCH, rate=RATE, steps=12,
+        reveal={"correct": "carol"}, owners={"labels": "bob"},
+    )  # fmt: skip
+    plan.save(Path("model.plan"))
+    save_weights(weights, Path("model.weights"), plan.digest)
+    code, told = reason(*command("bob", "--rate", RATE, "--evaluate"))
+    assert code == 2
+    assert "bob has rows of `labels` here.\nHint: Give its rows with --evaluate-data" in told
+    given = ("--rate", RATE, "--evaluate")
+    found = run_parties(
+        alice=(*given, "--evaluate-data", "alice.npz"),
+        bob=(*given, "--evaluate-data", "bob.npz", "--json"),
+        carol=given,
+    )
+    assert [code for code, _, _ in found.values()] == [0, 0, 0], found
+    assert re.search(rf"\d+ of {ROWS} answers are correct: [\d.]+%\.", found["carol"][1])
+    assert "correct" not in found["alice"][1]
+    last = json.loads(found["bob"][1].splitlines()[-1])
+    assert (last["correct"], last["answers"]) == (None, ROWS)
 
 
 def test_a_later_rate_that_the_plan_has_no_room_for(folder: Path) -> None:

@@ -583,6 +583,39 @@ def test_every_row_is_evaluated_once(suite: str, tmp_path: Path) -> None:
     assert found["carol"][0] == [{}] * 3
 
 
+@pytest.mark.parametrize("suite", SUITES)
+def test_correct_answers_of_all_rows_are_told_to_one(suite: str, tmp_path: Path) -> None:
+    """In each evaluation anew, after a resume too, which has no sum of the session before."""
+    plan, weights = veilgraph.compile_training(
+        logistic(), DATA, loss="cross_entropy", batch=BATCH, rate=RATE, steps=12,
+        optimizer=veilgraph.SGD(momentum=0.5, weight_decay=0.01),
+        reveal={"correct": "alice"}, owners={"labels": "bob"}, **SUITES[suite],
+    )  # fmt: skip
+    parties = Parties(tmp_path, suite)
+    parties.plan = plan
+    save_weights(weights, tmp_path / "model.weights", plan.digest)
+    counts = (5, 2 * BATCH + 1, 5)
+
+    def act(trainer: Any, name: str) -> Any:
+        if not trainer.step:
+            trainer.fit(rate=RATE, steps=ROWS // BATCH, every=ROWS // BATCH)
+        rows = [{key: x[:n] for key, x in OWN[name].items()} for n in counts]
+        told = [trainer.evaluate(each or None) for each in rows]
+        assert trainer.answers == counts[-1]
+        return told, trainer.revealed
+
+    _, parameters = by_torch("logistic", [RATE] * (ROWS // BATCH))
+    right = (X @ parameters["w"] + parameters["b"]).argmax(axis=1) == DATA["labels"]
+    for resumes in (False, True):
+        found = parties.run(act, resumes=resumes)
+        told, revealed = found["alice"]
+        wanted = [right[:n].sum() for n in counts]
+        assert [each["correct"].item() for each in told] == wanted
+        assert found["bob"][0] == found["carol"][0] == [{}] * 3
+        assert revealed["correct"] == ((6, 5) if resumes else (3, 2))
+        assert "evaluate" not in revealed
+
+
 def test_an_owner_of_inputs_gives_no_rows_to_evaluate(tmp_path: Path) -> None:
     """Told before anything is sent."""
     parties = Parties(tmp_path, "rep3", timeout_seconds=3.0)

@@ -8,7 +8,7 @@ from math import prod
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph import ops
-from veilgraph.ir.training import LABELS, LOSS, OVERFLOW
+from veilgraph.ir.training import CORRECT, COUNTED, LABELS, LOSS, OVERFLOW
 from veilgraph.passes.graph.training.batch_norms import share_of
 from veilgraph.passes.graph.training.losses import LOSSES
 from veilgraph.passes.graph.training.programs import Training
@@ -31,6 +31,7 @@ def require_trainable(training: Training) -> None:
     _require_norms(training)
     _require_own_names(training)
     _require_loss(training)
+    _require_answers(training)
 
 
 def _require_norms(training: Training) -> None:
@@ -59,12 +60,14 @@ def _require_own_names(training: Training) -> None:
     """Receivers and owners go by name, over all entries: no two things have the same."""
     given = {*training.announced, *training.masks, *training.noises.values()}
     given |= {*training.given_shapes} if training.batch.rows else set()
+    given |= {COUNTED} if training.counts else set()
     told = given | {OVERFLOW} | ({LOSS} if training.named else set())
-    held = training.held.values()
+    told |= {CORRECT} if training.counts else set()
+    held = {*training.held.values(), *training.counting}
     taken = (
         ("an input", training.forward.inputs, given | ({LABELS} if training.named else set())),
         ("an output", training.forward.outputs, told),
-        ("a parameter", training.begun, given | {LABELS, LOSS, OVERFLOW, *held}),
+        ("a parameter", training.begun, given | told | held | {LABELS, LOSS}),
     )
     for kind, names, own in taken:
         if clashing := [name for name in names if name in own]:
@@ -89,4 +92,21 @@ def _require_loss(training: Training) -> None:
             f"The loss `{training.loss}` is no single number, but of shape "
             f"{list(shape_of(outputs[training.loss]))}.",
             "Take the mean of it over the batch in the model.",
+        )
+
+
+def _require_answers(training: Training) -> None:
+    """Answers that are right or wrong, where they are counted."""
+    if not training.counts:
+        return
+    if training.named is None or not training.named.decides:
+        named = ", ".join(name for name, loss in LOSSES.items() if loss.decides)
+        raise UsageError(
+            f"The loss `{training.loss}` is of no answers that are correct or not.",
+            f"Correct answers are counted of {named}; an output of the model, or the loss, can be "
+            "revealed in their place.",
+        )
+    if training.named.by_row and training.labels.classes < 2:
+        raise UsageError(
+            "Of one class every answer is the same.", "Take binary_cross_entropy, or more classes."
         )

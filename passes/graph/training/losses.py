@@ -58,6 +58,11 @@ class Loss:
         slope = self.weighted_slope if weighted and self.weighted_slope else self.slope
         return scaled(slope(z, y), 1.0 if self.by_row else 1 / prod(shape_of(z)[1:]))
 
+    @property
+    def decides(self) -> bool:
+        """Whether answers are right or wrong: classes, or 0 and 1."""
+        return self.takes_logits
+
     def check(self, z: ir.Value) -> None:
         """Raises UsageError for an output that this is no loss of."""
         shape = shape_of(z)

@@ -51,6 +51,9 @@ from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.training import (
     BEGUN,
+    CORRECT,
+    CORRECT_SUM,
+    COUNTED,
     HELD,
     LABELS,
     LOSS,
@@ -66,6 +69,7 @@ from veilgraph.ir.training import (
 from veilgraph.passes.graph.derivatives.algebra import filled, reshaped, scaled, total
 from veilgraph.passes.graph.differentiate import gradients
 from veilgraph.passes.graph.public_factors import constant
+from veilgraph.passes.graph.reveal_as import counting_scope
 from veilgraph.passes.graph.training.batch_norms import (
     following,
     normalise_by_batch,
@@ -73,6 +77,7 @@ from veilgraph.passes.graph.training.batch_norms import (
     statistics_of,
     unmoved_biases,
 )
+from veilgraph.passes.graph.training.correct_answers import correct_answers
 from veilgraph.passes.graph.training.losses import LOSSES, Loss
 from veilgraph.passes.graph.training.updates import Updates, shortening, updates_of
 
@@ -96,6 +101,7 @@ class Training:
         weighted: rows of labels of `cross_entropy` may sum to other numbers than 1.
         classes: numbers in a row of labels that the model's own loss takes; 0 if it takes none.
         loss_every: so many steps after which their mean loss is told; 0 where each tells its own.
+        counts: evaluations count correct answers.
     """
 
     forward: Graph
@@ -109,6 +115,7 @@ class Training:
     weighted: bool = False
     classes: int = 0
     loss_every: int = 0
+    counts: bool = False
 
     def read_by(self, norms: Sequence[ir.OpView]) -> list[str]:
         """The weights by which these batch norms normalise."""
@@ -389,10 +396,51 @@ class Training:
         after |= {f"{s}.next": value for s, value in zip(states, kept, strict=True)}
         return after | {self.updates[name]: update}
 
-    def evaluation(self) -> Graph:
-        """The model on the parameters as they are."""
+    @property
+    def counting(self) -> dict[str, str]:
+        """The state that counts over an evaluation, with the output that it is in the next run."""
+        return {CORRECT_SUM: f"{CORRECT_SUM}.next"} if self.counts else {}
+
+    @property
+    def counted(self) -> dict[str, str]:
+        """Of outputs that count answers, the output of numbers that these are made of."""
+        return dict.fromkeys(self.counting.values(), f"{self.output} that answers")
+
+    def evaluation(self, outputs: Collection[str] | None = None) -> Graph:
+        """The model on the parameters as they are, with these of its outputs, or all.
+
+        Correct answers are added to their sum.
+        """
         graph = self._with_states()
+        found = {n: x for n, x in graph.outputs.items() if outputs is None or n in outputs}
+        graph.replace_outputs(found | self._counts(graph))
         self._take_apart(graph)
+        return graph
+
+    def _counts(self, graph: Graph) -> dict[str, ir.Value]:
+        """Outputs that count correct answers of a batch."""
+        labels = self._labels(graph) if self.counts else None
+        if self.named is None or labels is None:
+            return {}
+        added = graph.add_inputs({COUNTED: (self.rows,), CORRECT_SUM: (1,)})
+        graph.declare_states([*graph.states, CORRECT_SUM])
+        graph.whole = {*graph.whole, LABELS, *added}
+        z, found = graph.outputs[self.output], dict[str, ir.Value]()
+        for after, measured in self.counted.items():
+            with graph.ahead_of_return(counting_scope(after)):
+                correct = correct_answers(z, labels, added[COUNTED], by_class=self.named.by_row)
+                found[after] = ops.Add.build(added[CORRECT_SUM], correct)
+            found[measured] = z
+        return found
+
+    def answering(self) -> Graph:
+        """The number of correct answers since it was told, which begins anew."""
+        graph = Graph.create(self.forward.module.context, {CORRECT_SUM: (1,)}, {})
+        graph.declare_states([CORRECT_SUM])
+        graph.whole = {CORRECT_SUM}
+        with graph.end(f"{CORRECT}/"):
+            nothing = ops.Constant.build(value=np.zeros((1,), np.float32))
+        graph.finish({CORRECT: graph.inputs[CORRECT_SUM], self.counting[CORRECT_SUM]: nothing})
         return graph
 
     def judgement(self) -> Graph:

@@ -14,7 +14,7 @@ from safetensors.numpy import save
 from veilgraph.commands import arguments
 from veilgraph.commands.files import check_destination, read_archive, replacing, write_archive
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.training import EVALUATE, REVEAL, Schedule
+from veilgraph.ir.training import CORRECT, EVALUATE, REVEAL, Recipe, Schedule
 from veilgraph.plans import Plan
 from veilgraph.reports import units
 from veilgraph.reports.tables import Tell, progress, remark, show, show_json_line
@@ -113,15 +113,17 @@ Example, three hosts, each with its own parties.yaml and key:
     "--evaluate",
     "evaluates",
     is_flag=True,
-    help="At the end, let whom the plan names have the model's outputs for rows; the same at every "
-    "party. With --resume and as many --epochs as were done nothing else is run.",
+    help="At the end, let whom the plan names have the model's outputs for rows, or how many "
+    "answers are correct; the same at every party. With --resume and as many --epochs as were done "
+    "nothing else is run.",
 )
 @click.option(
     "--evaluate-data",
     "rows_file",
     type=arguments.PATH,
     metavar="FILE.npz",
-    help="With --evaluate, this party's rows: an array an input of the model that is its own.",
+    help="With --evaluate, this party's rows: an array an input of the model that is its own, and "
+    "`labels` where answers are counted.",
 )
 @click.option(
     "--evaluation",
@@ -230,6 +232,7 @@ def command(
                 on_step=run.on_step,
             )
         evaluated = trainer.evaluate(rows_to_evaluate) if evaluates else {}
+        correct, answers = evaluated.pop(CORRECT, None), trainer.answers
         if evaluation_file is not None:
             write_archive(evaluation_file, evaluated)
         found = trainer.reveal() if reveals else {}
@@ -242,6 +245,8 @@ def command(
         written = None if output_file is None else str(output_file)
         told |= {"step_bytes": run.step_bytes, "parameters": written}
         told |= {"evaluation": None if evaluation_file is None else str(evaluation_file)}
+        counted = None if correct is None else int(correct.item())
+        told |= {"correct": counted, "answers": answers or None}
         show_json_line({**told, "revealed": {n: count for n, (count, _) in again.items()}})
         return
     show(run.summary())
@@ -249,6 +254,10 @@ def command(
         remark(sentence)
     if saved is not None:
         remark("To go on: --resume and more --epochs, at every party.")
+    if correct is not None:
+        count = int(correct.item())
+        share = units.percent(count / answers)
+        show(f"{count} of {units.counted(answers, 'answer')} are correct: {share}.")
     if evaluation_file is not None:
         show(f"The outputs are in {evaluation_file}.")
     if output_file is not None:
@@ -344,9 +353,11 @@ def _require_evaluation(
         raise UsageError("Nothing is evaluated here.", "Give --evaluate at every party.")
     if party not in plan.programs or not evaluates:  # Session refuses others
         return
-    owns = bool(inputs_of(plan, EVALUATE, party))
-    if owns != (rows_file is not None):
-        told = "owns inputs of the model" if owns else "owns no input of the model"
+    recipe = Recipe.of(plan.manifest.options)
+    inputs = [tensor.name for tensor in inputs_of(plan, EVALUATE, party)]
+    owns = ", ".join(f"`{recipe.batch.whole(name)}`" for name in inputs if recipe.is_row(name))
+    if bool(owns) != (rows_file is not None):
+        told = f"has rows of {owns} here" if owns else "owns no input of the model"
         hint = "Give its rows with --evaluate-data FILE.npz." if owns else "Leave its rows out."
         raise UsageError(f"{party} {told}.", hint)
     number = plan.manifest.entries.index(EVALUATE)

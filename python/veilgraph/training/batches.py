@@ -115,6 +115,14 @@ def checked(
     return found
 
 
+def decided(rows: Array, labels: Labels) -> Array:
+    """Labels (..., numbers) as one-hot rows, or as 0 and 1, whichever they are nearest to."""
+    if labels.loss == "cross_entropy":
+        places = np.arange(rows.shape[-1]) == rows.argmax(axis=-1)[..., np.newaxis]
+        return np.asarray(places, np.float32)
+    return np.asarray(rows >= 0.5, np.float32)
+
+
 def weighs(rows: Array) -> npt.NDArray[np.bool_]:
     """Which rows of labels sum to another number than 1."""
     sums: npt.NDArray[np.float64] = rows.sum(axis=1, dtype=np.float64)
@@ -124,7 +132,10 @@ def weighs(rows: Array) -> npt.NDArray[np.bool_]:
 def _require_labels(rows: Array, labels: Labels) -> None:
     """UsageError for the first row by which the loss's derivative would be another's."""
     flat = rows.reshape(len(rows), -1)
-    if labels.loss == "cross_entropy":
+    if labels.decide:
+        told, hint = "is no class", "Answers are compared with class numbers, or with 0 and 1."
+        wrong = (flat != decided(rows, labels).reshape(flat.shape)).any(axis=1)
+    elif labels.loss == "cross_entropy":
         told, hint = "is below 0", "Give class numbers, or shares of the classes."
         wrong = (flat < 0).any(axis=1)
         if not wrong.any() and not labels.weighted:

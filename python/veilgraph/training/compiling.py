@@ -34,11 +34,16 @@ from veilgraph.ir.batch_owners import BatchOwners
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.plan.tables import COMMON, EACH, UNSAVED
+from veilgraph.ir.secret.types import RangeSource, RealRange
 from veilgraph.ir.training import (
     AUDIT,
+    CORRECT,
+    CORRECT_SUM,
+    COUNTED,
     EVALUATE,
     LABELS,
     LOSS,
+    MOST_ANSWERS,
     OVERFLOW,
     REVEAL,
     SGD,
@@ -61,7 +66,7 @@ from veilgraph.passes.program import Options, Program
 from veilgraph.plans import Plan
 from veilgraph.targets.target import Around, Target, target_at
 from veilgraph.training.audits import AUDIT_PASSES, audit_of
-from veilgraph.training.batches import checked, weighs
+from veilgraph.training.batches import checked, decided, weighs
 from veilgraph.training.models import counters, judged_by, tied_names
 from veilgraph.training.other_plans import kept_in, require_fine, require_reached
 from veilgraph.training.rehearsal import Rehearsed, rehearse
@@ -127,8 +132,9 @@ def compile_training(
             use any that keeps values in the rehearsed ranges.
         steps: of the rehearsal.
         freeze: patterns of parameters that stay as they are: "features.*".
-        reveal: who receives what, by name: "loss" of each step, an output of the model, or
-            "parameters".
+        reveal: who receives what, by name: "loss" of each step, an output of the model,
+            "parameters", or "correct", how many answers of all rows that are evaluated are their
+            labels'.
         reveal_as: as in `compile`, of outputs of the model.
         loss_every: so many steps after which the mean of their losses is told, and no step's own:
             an epoch, for one. The sum is a state. None lets each step tell its loss.
@@ -182,6 +188,7 @@ def compile_training(
         whose,
         classes=classes,
         loss_every=_loss_every(loss_every, receivers),
+        counts=CORRECT in receivers,
     )
     require_trainable(training)
     rows = _rows(training, samples)
@@ -270,8 +277,9 @@ def _target(
     """
     outputs = training.forward.outputs
     for name in receivers:
-        if name not in (LOSS, PARAMETERS) and (name not in outputs or name == training.loss):
-            known = [LOSS, PARAMETERS, *(n for n in outputs if n != training.loss)]
+        own = (LOSS, PARAMETERS, CORRECT)
+        if name not in own and (name not in outputs or name == training.loss):
+            known = [*own, *(n for n in outputs if n != training.loss)]
             raise UsageError(f"There is no `{name}` to reveal.", f"Known are {', '.join(known)}.")
     named = {name: who for name, who in receivers.items() if name != PARAMETERS}
     told = dict.fromkeys(training.begun, receivers.get(PARAMETERS, ()))
@@ -313,9 +321,10 @@ def _graphs(training: Training, receivers: Mapping[str, tuple[str, ...]]) -> dic
     if training.loss_every:
         graphs[LOSS] = training.telling()
     outputs = [name for name in training.forward.outputs if name in receivers]
-    if outputs:
-        graphs[EVALUATE] = training.evaluation()
-        graphs[EVALUATE].replace_outputs({n: graphs[EVALUATE].outputs[n] for n in outputs})
+    if outputs or training.counts:
+        graphs[EVALUATE] = training.evaluation(outputs)
+    if training.counts:
+        graphs[CORRECT] = training.answering()
     if PARAMETERS in receivers:
         graphs[REVEAL] = training.release()
     return graphs
@@ -367,12 +376,17 @@ def _options(
     """What is decided about each entry's program."""
     states, updates = training.states, training.updates
     samples = {**found.samples, **{s: found.samples[n] for n, s in training.held.items()}}
+    counted, counts = _counted(training, samples)
     own = {
-        name: {n: x for n, x in samples.items() if n in graph.inputs}
+        name: {
+            n: x
+            for n, x in (samples if name == STEP else samples | counted).items()
+            if n in graph.inputs
+        }
         for name, graph in graphs.items()
     }
     ranges = {
-        name: {n: r for n, r in found.ranges.items() if n in graph.inputs}
+        name: {n: r for n, r in {**found.ranges, **counts}.items() if n in graph.inputs}
         for name, graph in graphs.items()
     }
     every = {
@@ -391,7 +405,14 @@ def _options(
             },
         ),
         START: replace(common, ring_bits=None, frac_bits=None, max_error=EXACT, states=states),
-        EVALUATE: replace(common, reveal_as=forms),
+        EVALUATE: replace(
+            common,
+            reveal_as=forms,
+            states=training.counting,
+            counted=training.counted,
+            given_by_all={COUNTED: COMMON} if training.counts else {},
+        ),
+        CORRECT: replace(common, ring_bits=None, frac_bits=None, states=training.counting),
         LOSS: replace(
             common,
             ring_bits=None,
@@ -404,6 +425,24 @@ def _options(
     return {
         name: replace(every[name], samples=own[name], state_ranges=ranges[name]) for name in graphs
     }
+
+
+def _counted(
+    training: Training, samples: Mapping[str, npt.NDArray[np.float32]]
+) -> tuple[dict[str, npt.NDArray[np.float32]], dict[str, RealRange]]:
+    """What an evaluation that counts takes besides: as many answers as there may be, of labels that
+    decide; and where their sum lies.
+    """
+    if not training.counts:
+        return {}, {}
+    labels = {
+        name: decided(samples[name], training.labels) for name in training.batch.parts(LABELS)
+    }
+    count = len(next(iter(labels.values())))
+    most = np.full((count, 1), MOST_ANSWERS, np.float32)
+    every = np.ones((count, training.rows), np.float32)
+    known = RealRange(0.0, float(MOST_ANSWERS), RangeSource.PROVEN)
+    return {**labels, COUNTED: every, CORRECT_SUM: most}, {CORRECT_SUM: known}
 
 
 def _tolerances(training: Training, found: Rehearsed, max_error: float | None) -> dict[str, float]:
@@ -450,7 +489,8 @@ def _stating(plan: Plan, training: Training, model: Model, noise: Noise | None) 
         training.loss_every,
     )
     options = {**plan.manifest.options, TRAINING: recipe.stated()}
-    options |= {UNSAVED: [*training.held.values()]} if training.held else {}
+    unsaved = [*training.held.values(), *training.counting]
+    options |= {UNSAVED: unsaved} if unsaved else {}
     return replace(
         plan, model_name=model_name(model), manifest=replace(plan.manifest, options=options)
     )

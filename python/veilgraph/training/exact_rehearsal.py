@@ -26,7 +26,17 @@ from veilgraph.compilation.native_products import NativeProducts
 from veilgraph.ir.errors import AccuracyError, UsageError
 from veilgraph.ir.meaning.onnx_runtime import OnnxProgram
 from veilgraph.ir.meaning.secret import Excursion, evaluate
-from veilgraph.ir.training import LABELS, LOSS, LOSS_SUM, START, STEP, Rate, Recipe, schedule
+from veilgraph.ir.training import (
+    CORRECT_SUM,
+    LABELS,
+    LOSS,
+    LOSS_SUM,
+    START,
+    STEP,
+    Rate,
+    Recipe,
+    schedule,
+)
 from veilgraph.library import (
     AnyArrays,
     AnyPlan,
@@ -283,8 +293,9 @@ class _ExactRun:
         )
         _require_weights(start, self._step)
         self._held, self._batch = held_by(plan), recipe.batch
+        others = {*self._held, CORRECT_SUM}  # that no step keeps
         every = plan.manifest.states.items()
-        self._following = {name: after for name, after in every if name not in self._held}
+        self._following = {name: after for name, after in every if name not in others}
         # Seeded, so that who rehearses again is told the same; nothing here is secret.
         self._rounding, self._products = np.random.default_rng(0), NativeProducts()
         self.states: dict[str, Array] = {}
@@ -381,7 +392,7 @@ class _Judge:
             if training.named is not None and training.named.takes_logits:
                 z, y = values[self._outputs[training.output]], batch[LABELS]
                 alike = (
-                    z.argmax(1) == y.argmax(1) if training.named.by_row else (z > 0) == (y > 0.5)
+                    z.argmax(1) == y.argmax(1) if training.named.by_row else (z >= 0) == (y >= 0.5)
                 )
                 right, decisions = right + int(alike.sum()), decisions + alike.size
         return Judged(float(np.mean(losses)), right, decisions)

@@ -13,6 +13,7 @@ from veilgraph.ir.errors import AccuracyError, SecurityAbort, UsageError
 from veilgraph.ir.plan.tables import UNSAVED, Phase, Tensor
 from veilgraph.ir.training import (
     BEGUN,
+    CORRECT_SUM,
     EVALUATE,
     HELD,
     OVERFLOW,
@@ -171,9 +172,9 @@ def held_by(plan: Plan) -> dict[str, str]:
 
 
 def require_saved(plan: Plan) -> None:
-    """SecurityAbort for a plan that keeps anything but rows out of checkpoints."""
+    """SecurityAbort for a plan that keeps anything but rows and counts out of checkpoints."""
     unsaved = plan.manifest.options.get(UNSAVED) or ()
-    if not (isinstance(unsaved, list | tuple) and {*unsaved} <= held_by(plan).keys()):
+    if not (isinstance(unsaved, list | tuple) and {*unsaved} <= {*held_by(plan), CORRECT_SUM}):
         raise SecurityAbort(
             "The plan leaves parameters out of checkpoints.",
             "Don't run it: ask who compiled it for another.",
@@ -211,7 +212,8 @@ def rows_of(
         raise UsageError(f"Rows{whose} have no names.", "Give an array an input, by name.")
     inputs = [each for each in inputs_of(plan, entry, party) if recipe.is_row(each.name)]
     shapes = shapes_of(inputs, recipe)
-    rows = checked(given, shapes, recipe.labels, fill=entry != EVALUATE)
+    labels = replace(recipe.labels, decide=entry == EVALUATE)
+    rows = checked(given, shapes, labels, fill=entry != EVALUATE)
     found = {}
     for tensor in inputs:
         name = recipe.batch.whole(tensor.name)

@@ -13,6 +13,7 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.ir.roles import given_by
 from veilgraph.ir.training import (
     AUDIT,
+    CORRECT,
     EVALUATE,
     LOSS,
     REVEAL,
@@ -39,7 +40,11 @@ from veilgraph.training.plan_steps import (
 )
 from veilgraph.training.runs.asked import rate_of, require_seed
 from veilgraph.training.runs.data_sets import DataSet
-from veilgraph.training.runs.evaluations import Evaluation, require_evaluated
+from veilgraph.training.runs.evaluations import (
+    Evaluation,
+    nothing_counted,
+    require_evaluated,
+)
 
 Array = npt.NDArray[np.float32]
 Arrays = Mapping[str, npt.ArrayLike]
@@ -55,12 +60,15 @@ class Trained:
         parameters: at the end, by name, where somebody receives them.
         outputs: of each batch of rows that were evaluated, by name.
         step_bytes: what all parties sent in each step, offline and online.
+        correct: how many answers of the rows that were evaluated are their labels', where somebody
+            receives it.
     """
 
     losses: list[float]
     parameters: dict[str, Array]
     outputs: list[dict[str, Array]]
     step_bytes: int
+    correct: int | None = None
 
 
 def simulate_training(
@@ -125,7 +133,14 @@ def simulate_training(
         require_evaluated(plan)
         evaluated = rows_of_all(plan, EVALUATE, recipe, evaluate)
         evaluation = Evaluation.of(recipe, _counts(recipe, evaluated))
-        runs += [(EVALUATE, batch) for batch in evaluation.batches(evaluated)]
+        for number, batch in enumerate(evaluation.batches(evaluated)):
+            given = dict(batch)
+            for who in plan.manifest.computing:
+                given |= evaluation.counted(plan, who, number)
+            runs.append((EVALUATE, given))
+        if CORRECT in plan.manifest.entries:
+            evaluation.require_counted()
+            runs.append((CORRECT, {}))
     if REVEAL in plan.manifest.entries:
         runs.append((REVEAL, {}))
     entries = [entry for entry, _ in runs]
@@ -138,6 +153,8 @@ def simulate_training(
             own.take(orders[number - 1], party.state(own.names))
         if entries[number] == STEP:
             party.put_state(own.batch(orders[number]))
+        elif entries[number] == EVALUATE != entries[number - 1]:
+            party.put_state(nothing_counted(plan, party.program.party))
 
     answer = simulate_many(plan, weights, [given for _, given in runs], entries=entries, ahead=move)
     told = list(zip(entries, (run.outputs for run in answer.runs), strict=True))
@@ -150,6 +167,7 @@ def simulate_training(
         if evaluation
         else [],
         step_bytes(plan),
+        next((int(x[CORRECT].item()) for _, x in told if CORRECT in x), None),
     )
 
 

@@ -18,6 +18,7 @@ from veilgraph.ir.errors import ResourceLimitError, SecurityAbort, UsageError
 from veilgraph.ir.roles import given_by
 from veilgraph.ir.training import (
     AUDIT,
+    CORRECT,
     EVALUATE,
     LOSS,
     REVEAL,
@@ -46,7 +47,11 @@ from veilgraph.training.plan_steps import (
 )
 from veilgraph.training.runs.asked import rate_of, require_count, require_seed
 from veilgraph.training.runs.data_sets import DataSet
-from veilgraph.training.runs.evaluations import Evaluation, require_evaluated
+from veilgraph.training.runs.evaluations import (
+    Evaluation,
+    nothing_counted,
+    require_evaluated,
+)
 from veilgraph.training.runs.reveals import Reveals
 from veilgraph.training.runs.told import count_of, require_factors, require_told
 from veilgraph.verification.signatures import signature_file
@@ -90,6 +95,7 @@ class Trainer:
 
     Attributes:
         step: how many steps are done.
+        answers: of which the last `evaluate` counted the correct ones.
 
     Raises:
         UsageError: a plan that does not train, rows that do not fit it, a checkpoint that training
@@ -144,6 +150,7 @@ class Trainer:
             self.session.__exit__(type(error), error, error.__traceback__)
             raise
         self._saved = self.step if self.session.resumed is not None else None
+        self.answers = 0
         self._reveals = Reveals(self.session.state_dir, party, self._began)
 
     def _checkpoints(self, path: str | Path | None, resume: bool) -> Checkpoints | None:
@@ -363,12 +370,16 @@ class Trainer:
     def evaluate(self, data: Arrays | None = None) -> dict[str, Array]:
         """The model's outputs for all rows, in their order; {} where this party receives none.
 
+        Where the plan says so, a party receives under `correct` how many of all answers are their
+        labels', and the owner of these gives them.
+
         All parties learn how many rows there are. A run takes a whole batch, so the last one
         repeats a row where rows do not fill it. Where a batch has rows of several owners, outputs
         are batch after batch, and in each those of one owner's rows after those of another's.
 
         Args:
-            data: rows of this party's own inputs of the model; None at one that has none.
+            data: rows of this party's own inputs of the model, and its labels where answers are
+                counted; None at one that has none.
 
         Raises:
             UsageError: a plan that tells nobody, rows that do not fit it, no rows, or owners of
@@ -378,11 +389,17 @@ class Trainer:
         rows = self._own_rows(EVALUATE, data)
         own = min(map(len, rows.values()), default=0)
         evaluation = Evaluation.of(self.recipe, self._rows_told(own, "rows to evaluate"))
-        found = [
-            evaluation.kept(self._run(batch, EVALUATE), number)
-            for number, batch in enumerate(evaluation.batches(rows))
-        ]
-        return {name: np.concatenate([each[name] for each in found]) for name in found[0]}
+        counts = CORRECT in self._entries
+        if counts:
+            evaluation.require_counted()
+            self.session.put_state(nothing_counted(self.plan, self.party))
+        found = []
+        for number, batch in enumerate(evaluation.batches(rows)):
+            given = batch | evaluation.counted(self.plan, self.party, number)
+            found.append(evaluation.kept(self._run(given, EVALUATE), number))
+        self.answers = evaluation.answers
+        told = {name: np.concatenate([each[name] for each in found]) for name in found[0]}
+        return told | (self._run({}, CORRECT) if counts else {})
 
     def _rows_told(self, own: int, topic: str) -> dict[str, int]:
         """How many rows each party says that it has, in the plan's order of parties."""

@@ -2,6 +2,9 @@
 
 A run takes a whole batch. The last ones repeat a row where rows do not fill them, and what is told
 of these is left out, so each row is evaluated once. How many rows there are is public.
+
+Where correct answers are counted, each run adds to a sum that all parties keep in secret, of rows
+that are no repetition. Which these are is public. The sum is told after the last run.
 """
 
 from __future__ import annotations
@@ -14,9 +17,12 @@ import numpy.typing as npt
 
 from veilgraph.ir.batch_owners import ALL
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.training import EVALUATE, Recipe
+from veilgraph.ir.roles import given_by
+from veilgraph.ir.training import CORRECT_SUM, COUNTED, EVALUATE, MOST_ANSWERS, Recipe
 from veilgraph.plans import Plan
+from veilgraph.runtime.encoding import Words, word_dtype
 from veilgraph.training.batches import Array
+from veilgraph.training.plan_steps import inputs_of
 
 
 @dataclass(frozen=True)
@@ -72,9 +78,34 @@ class Evaluation:
 
     def kept(self, outputs: Mapping[str, Array], number: int) -> dict[str, Array]:
         """Of what a run told, that of rows; of outputs that have no row for each of these, all."""
-        owners = self.recipe.taken
-        is_row = np.concatenate([self._numbers(who, number) < self.rows[who] for who in owners])
+        is_row = self._is_row(number)
         return {n: x[is_row] if x.shape[:1] == is_row.shape else x for n, x in outputs.items()}
+
+    def require_counted(self) -> None:
+        """UsageError for more answers than a sum of them has room for."""
+        if self.answers > MOST_ANSWERS:
+            raise UsageError(
+                f"Correct ones of {self.answers} answers are to be counted, and {MOST_ANSWERS} "
+                "can be at once.",
+                "Evaluate fewer rows at once.",
+            )
+
+    @property
+    def answers(self) -> int:
+        """How many answers all rows have."""
+        return sum(self.rows.values()) * self.recipe.answers
+
+    def counted(self, plan: Plan, party: str, number: int) -> dict[str, Array]:
+        """What a party says in a run of which rows count, where they are counted."""
+        name = given_by(COUNTED, party)
+        if all(tensor.name != name for tensor in inputs_of(plan, EVALUATE, party)):
+            return {}
+        return {name: self._is_row(number).astype(np.float32)}
+
+    def _is_row(self, number: int) -> npt.NDArray[np.bool_]:
+        """Which places of a run's batch have a row that no place before has."""
+        owners = self.recipe.taken
+        return np.concatenate([self._numbers(who, number) < self.rows[who] for who in owners])
 
     def _numbers(self, who: str, number: int) -> npt.NDArray[np.int64]:
         """Of an owner's rows in a run, with those that there are not."""
@@ -87,5 +118,14 @@ def require_evaluated(plan: Plan) -> None:
     if EVALUATE not in plan.manifest.entries:
         raise UsageError(
             "This plan evaluates nothing: nobody receives an output of the model.",
-            "Compile it with `reveal` of an output of the model.",
+            "Compile it with `reveal` of an output of the model, or of `correct`.",
         )
+
+
+def nothing_counted(plan: Plan, party: str) -> dict[str, Words]:
+    """A party's parts of a sum of 0, by `Share.key`: no evaluation that broke off is counted."""
+    return {
+        part.key: np.zeros(part.shape, word_dtype(part.ring_bits))
+        for part in plan.party(party).states
+        if part.name == CORRECT_SUM
+    }

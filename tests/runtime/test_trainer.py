@@ -20,6 +20,7 @@ from training_cases import (
     ROWS,
     SUITES,
     Normed,
+    Perceptron,
     X,
     by_torch,
     dropped_by_torch,
@@ -40,6 +41,7 @@ from veilgraph.runtime.store.state_files import before
 from veilgraph.runtime.store.weights import save_weights
 from veilgraph.training.checkpoints import GIVEN_UP, Checkpoints
 from veilgraph.training.masks import drawn
+from veilgraph.training.plan_steps import unread_weights
 from veilgraph.training.runs.evaluations import Evaluation
 
 OWN: dict[str, dict[str, Any]] = {
@@ -370,6 +372,39 @@ def test_who_goes_on_needs_no_weights(suite: str, tmp_path: Path) -> None:
     _, parameters = by_torch("logistic", [RATE] * 12)
     for name, wanted in parameters.items():
         assert np.abs(found["alice"][name] - wanted).max() < 0.05
+
+
+def frozen(weights: str) -> veilgraph.Plan:
+    """Of a perceptron, whose first layer is bob's and stays as it is."""
+    plan, _ = veilgraph.compile_training(
+        Perceptron().train(), DATA, loss="cross_entropy", batch=BATCH, rate=RATE, steps=4,
+        freeze=["hidden.*"], owners={"labels": "bob", "weights": weights},
+    )  # fmt: skip
+    return plan
+
+
+@pytest.mark.parametrize("weights", ["bob", "shared"])
+def test_who_goes_on_gives_frozen_weights_again(weights: str, tmp_path: Path) -> None:
+    """Nothing of them is in a checkpoint; told before a link is opened. Others give none."""
+    plan, files = frozen(weights), write_parties(tmp_path, 1.0)
+    options: dict[str, Any] = {"checkpoint": tmp_path / "bob.state", "resume": True}
+    with pytest.raises(UsageError) as error:
+        veilgraph.Trainer(plan, "bob", files["bob"], data=OWN["bob"], **options)
+    assert error.value.message.endswith("weights that are frozen: `hidden.bias` and 1 more.")
+    assert error.value.hint.startswith("Give --weights as before the first step")
+
+
+def test_who_goes_on_loads_shares_of_the_start_again(tmp_path: Path) -> None:
+    plan, _ = veilgraph.compile_training(
+        logistic(), DATA, loss="cross_entropy", batch=BATCH, rate=RATE, steps=4,
+        owners={"labels": "bob", "weights": "shared"},
+    )  # fmt: skip
+    with pytest.raises(UsageError, match="without its shares of the weights"):
+        unread_weights(plan, "carol")
+
+
+def test_public_frozen_weights_are_in_the_plan() -> None:
+    assert unread_weights(frozen("public"), "bob") is None
 
 
 def test_checkpoints_of_two_trainings(tmp_path: Path) -> None:

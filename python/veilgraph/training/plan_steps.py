@@ -223,13 +223,32 @@ def rows_of(
 
 
 def unread_weights(plan: Plan, party: str) -> dict[str, Array] | None:
-    """In place of weights that a party owns, where all are what `start` alone reads; else None.
+    """In place of weights that a party owns, all of which are what `start` alone reads.
 
-    Who goes on from a checkpoint has the states that these became.
+    Who goes on from a checkpoint has the states that these became. Frozen weights became none. What
+    parties have of them was masked by draws of one session, which no other may use, so each session
+    shares them anew. None where the party brings no weights.
+
+    Raises:
+        UsageError: some are frozen, or the party loads its shares of them.
     """
-    own = plan.party(party).weights
-    begun = {f"{name}{BEGUN}" for name in plan.manifest.states}
-    if not own or any(tensor.name not in begun for tensor in own):
+    program = plan.party(party)
+    own, begun = program.weights, {f"{name}{BEGUN}" for name in plan.manifest.states}
+    brought = dict.fromkeys(t.name for t in (*own, *program.shares))
+    frozen = [name for name in brought if name not in begun]
+    if frozen:
+        others = f" and {len(frozen) - 1} more" if len(frozen) > 1 else ""
+        raise UsageError(
+            f"{party} goes on from a checkpoint without weights that are frozen: `{frozen[0]}`"
+            f"{others}.",
+            "Give --weights as before the first step: a checkpoint holds what is trained.",
+        )
+    if program.shares:
+        raise UsageError(
+            f"{party} goes on from a checkpoint without its shares of the weights.",
+            f"Give model.{party}.shares with --weights, as before the first step.",
+        )
+    if not own:
         return None
     return {t.name: np.full(t.shape, np.clip(0, t.low, t.high), np.float32) for t in own}
 

@@ -51,7 +51,7 @@ def measured(case: str, count: int, rehearsed: int, steps: int) -> dict[str, Any
         "network": network,
         "batch": batch,
         "steps": found.steps,
-        "shares": dict(found.noises),
+        "shares": dict(found.rounding_noise),
         "excursions": len(found.excursions),
     }
 

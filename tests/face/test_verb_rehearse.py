@@ -67,25 +67,25 @@ def test_the_last_line_says_what_a_user_decides_by() -> None:
 def test_what_rounding_adds_is_what_was_allowed() -> None:
     """A plan that allows less adds less, down to where errors have a floor."""
     found = rehearsed("perceptron", epochs=EPOCHS)
-    assert found.noises.keys() == found.parameters.keys()
-    most = max(found.noises, key=found.noises.__getitem__)
-    assert 0 < found.noises[most] < MAX_NOISE
-    assert found.noise_line == (
-        f"Rounding added {units.percent(found.noises[most])} to the variance of the updates of "
-        f"`{most}`, the most of {len(found.noises)} parameters."
+    assert found.rounding_noise.keys() == found.parameters.keys()
+    most = max(found.rounding_noise, key=found.rounding_noise.__getitem__)
+    assert 0 < found.rounding_noise[most] < MAX_NOISE
+    assert found.rounding_line == (
+        f"Rounding added {units.percent(found.rounding_noise[most])} to the variance of the updates of "
+        f"`{most}`, the most of {len(found.rounding_noise)} parameters."
     )
     model = Perceptron().train()
     plan, weights = veilgraph.compile_training(
         model, DATA, batch=BATCH, rate=RATE, steps=STEPS, loss="cross_entropy", max_noise=0.0005
     )
     finer = veilgraph.rehearse(plan, weights, model, DATA, rate=RATE, epochs=EPOCHS)
-    assert max(finer.noises.values()) < found.noises[most] / 4
+    assert max(finer.rounding_noise.values()) < found.rounding_noise[most] / 4
 
 
 def test_batches_that_are_all_alike_say_nothing_of_noise() -> None:
     found = rehearsed(data={name: np.repeat(x[:1], 3 * BATCH, 0) for name, x in DATA.items()})
-    assert not found.noises
-    assert found.noise_line.startswith("All batches are alike")
+    assert not found.rounding_noise
+    assert found.rounding_line.startswith("All batches are alike")
 
 
 def test_rows_apart_judge_both() -> None:

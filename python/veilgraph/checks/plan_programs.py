@@ -65,14 +65,18 @@ class PlanPrograms:
         )
 
 
+def program_of(plan: Plan, entry: int) -> SecretProgram | None:
+    """An entry's program at the secret level, without weights; None where the plan has none."""
+    try:
+        return _secret(plan, entry, {})
+    except (KeyError, ValueError, ir.MLIRError):
+        return None
+
+
 def states_of(plan: Plan, entry: int) -> tuple[Tensor, ...]:
     """The states that an entry reads; none where the plan does not carry its program."""
-    if not plan.manifest.states:
-        return ()
-    try:
-        return _states(_secret(plan, entry, {}))
-    except (KeyError, ValueError, ir.MLIRError):
-        return ()
+    program = program_of(plan, entry) if plan.manifest.states else None
+    return () if program is None else _states(program)
 
 
 def _states(secret: SecretProgram) -> tuple[Tensor, ...]:

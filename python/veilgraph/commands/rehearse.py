@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,7 +113,8 @@ def _lines(found: Rehearsal) -> list[Table | str]:
     headings = "epoch|#float loss|#fixed loss|#float right|#fixed right"
     taken = units.counted(found.steps, "step")
     inside = [] if found.excursions else [f"No value left its range in {taken}."]
-    return [Table.of(headings, rows), *inside, found.noise_line, found.line]
+    noise = [found.noise_line] if found.noise_line else []
+    return [Table.of(headings, rows), *inside, found.rounding_line, *noise, found.line]
 
 
 def _right(found: Judged) -> str:
@@ -128,10 +130,11 @@ def _values(found: Rehearsal) -> dict[str, Any]:
             {"name": each.name, "op": each.op, "reached": [each.low, each.high]}
             for each in found.excursions
         ],
-        "noises": dict(found.noises),
+        "rounding_noise": dict(found.rounding_noise),
         "step_bytes": found.step_bytes,
         "network": found.network,
         "told_steps": found.told_steps,
         "seconds": found.seconds,
+        "sensitivity": None if found.sensitivity is None else asdict(found.sensitivity),
         "line": found.line,
     }

@@ -35,6 +35,7 @@ from veilgraph.ir.training import (
     STEP,
     Rate,
     Recipe,
+    Schedule,
     schedule,
 )
 from veilgraph.library import (
@@ -62,6 +63,7 @@ from veilgraph.training.plan_steps import (
 )
 from veilgraph.training.rehearsal import FloatRun, in_float, measured_steps
 from veilgraph.training.rounding_noise import RoundingNoise
+from veilgraph.training.sensitivity import Sensitivity, sensitivity_of
 
 Array = npt.NDArray[Any]
 Tell = Callable[[str], None]
@@ -99,9 +101,10 @@ class Rehearsal:
         step_bytes: what all parties send in a step, offline and online.
         network: that `seconds` are predicted for.
         told_steps: how many steps these seconds are of.
-        noises: of each parameter what the plan added to the variance of its updates, as a share of
+        rounding_noise: of each parameter what the plan added to the variance of its updates, as a share of
             what that is between batches: what `max_noise` bounds. In three steps, from where the
             plan had come.
+        sensitivity: of a step with noise whose gradients are shortened, at the lowest rate.
     """
 
     steps: int
@@ -111,8 +114,20 @@ class Rehearsal:
     network: str
     seconds: float
     told_steps: int
-    noises: Mapping[str, float] = field(repr=False)
+    rounding_noise: Mapping[str, float] = field(repr=False)
     parameters: Mapping[str, Array] = field(repr=False)
+    sensitivity: Sensitivity | None = None
+
+    @property
+    def noise_line(self) -> str:
+        """What noise has to hide; "" where nothing is known of that."""
+        found = self.sensitivity
+        if found is None:
+            return ""
+        return (
+            f"Another row in place of one moves a step's mean gradient by {found.of_a_row:.4g} at "
+            f"most, where no batch's is longer than {found.reach:.4g}."
+        )
 
     @property
     def line(self) -> str:
@@ -125,14 +140,14 @@ class Rehearsal:
         )
 
     @property
-    def noise_line(self) -> str:
+    def rounding_line(self) -> str:
         """Of the parameter to which rounding did most."""
-        if not self.noises:
+        if not self.rounding_noise:
             return "All batches are alike: rounding can't be compared with them."
-        name, most = max(self.noises.items(), key=lambda each: each[1])
+        name, most = max(self.rounding_noise.items(), key=lambda each: each[1])
         return (
             f"Rounding added {units.percent(most)} to the variance of the updates of `{name}`, "
-            f"the most of {units.counted(len(self.noises), 'parameter')}."
+            f"the most of {units.counted(len(self.rounding_noise), 'parameter')}."
         )
 
     def status(self) -> AccuracyError | None:
@@ -229,7 +244,14 @@ def rehearse(
         told,
         noise.shares,
         {name: fixed.states[name] for name in (*recipe.parameters, *recipe.statistics)},
+        _sensitivity(found, batches.rate, steps),
     )
+
+
+def _sensitivity(plan: Plan, rate: Schedule, steps: int) -> Sensitivity | None:
+    """At the lowest rate, by which roundings are largest; a step of rate 0 takes no gradient."""
+    rates = [given for given in map(rate, range(steps)) if given > 0]
+    return sensitivity_of(plan, min(rates)) if rates else None
 
 
 def _opened(given: AnyArrays | str | Path) -> Mapping[str, npt.ArrayLike]:

@@ -16,7 +16,7 @@ from veilgraph.checks.plan_programs import program_of
 from veilgraph.ir.meaning.secret import evaluate
 from veilgraph.ir.plan.tables import EACH
 from veilgraph.ir.secret.types import Tensor
-from veilgraph.training.sensitivity import Sensitivity, sensitivity_of
+from veilgraph.training.noise.sensitivity import Sensitivity, sensitivity_of
 
 ROWS, WIDTH = 4, 24
 GENERATOR = np.random.default_rng(5)

@@ -21,7 +21,7 @@ from veilgraph.runtime.discrete_gaussian import Sampler
 from veilgraph.runtime.encoding import Integers, encode
 from veilgraph.training import simulated
 from veilgraph.training.exact_rehearsal import rehearse
-from veilgraph.training.noises import parts_of
+from veilgraph.training.noise.noises import parts_of
 from veilgraph.training.plan_steps import inputs_of
 
 SPREAD, STEPS = 0.5, 12

@@ -53,6 +53,7 @@ from veilgraph.plans import Plan
 from veilgraph.reports import units
 from veilgraph.training.batches import RowOrder, checked
 from veilgraph.training.models import judged_by
+from veilgraph.training.noise.sensitivity import Sensitivity, sensitivity_of
 from veilgraph.training.plan_steps import (
     Batches,
     held_by,
@@ -63,7 +64,6 @@ from veilgraph.training.plan_steps import (
 )
 from veilgraph.training.rehearsal import FloatRun, in_float, measured_steps
 from veilgraph.training.rounding_noise import RoundingNoise
-from veilgraph.training.sensitivity import Sensitivity, sensitivity_of
 
 Array = npt.NDArray[Any]
 Tell = Callable[[str], None]
@@ -101,10 +101,11 @@ class Rehearsal:
         step_bytes: what all parties send in a step, offline and online.
         network: that `seconds` are predicted for.
         told_steps: how many steps these seconds are of.
-        rounding_noise: of each parameter what the plan added to the variance of its updates, as a share of
-            what that is between batches: what `max_noise` bounds. In three steps, from where the
-            plan had come.
-        sensitivity: of a step with noise whose gradients are shortened, at the lowest rate.
+        rounding_noise: of each parameter what the plan added to the variance of its updates, as a
+            share of what that is between batches: what `max_noise` bounds. In three steps, from
+            where the plan had come.
+        sensitivity: of all steps, with noise where gradients are shortened; None where nothing is
+            known of it.
     """
 
     steps: int
@@ -249,9 +250,14 @@ def rehearse(
 
 
 def _sensitivity(plan: Plan, rate: Schedule, steps: int) -> Sensitivity | None:
-    """At the lowest rate, by which roundings are largest; a step of rate 0 takes no gradient."""
+    """Of all rates: roundings are largest at the lowest, and numbers at the highest.
+
+    A step of rate 0 takes no gradient.
+    """
     rates = [given for given in map(rate, range(steps)) if given > 0]
-    return sensitivity_of(plan, min(rates)) if rates else None
+    ends = {min(rates), max(rates)} if rates else set[float]()
+    found = [each for given in ends if (each := sensitivity_of(plan, given)) is not None]
+    return Sensitivity.worst(found) if found and len(found) == len(ends) else None
 
 
 def _opened(given: AnyArrays | str | Path) -> Mapping[str, npt.ArrayLike]:

@@ -29,7 +29,7 @@ from veilgraph.runtime.party import Party
 from veilgraph.runtime.simulate import simulate_many
 from veilgraph.training.batches import Order, RowOrder, picked
 from veilgraph.training.masks import drawn
-from veilgraph.training.noises import parts_of, require_stated
+from veilgraph.training.noise.noises import parts_of, require_stated
 from veilgraph.training.plan_steps import (
     Batches,
     inputs_of,

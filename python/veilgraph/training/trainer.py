@@ -34,7 +34,7 @@ from veilgraph.session import Session, require_party
 from veilgraph.training.batches import RowOrder, picked
 from veilgraph.training.checkpoints import Checkpoints, Progress, agreed, stated
 from veilgraph.training.masks import drawn
-from veilgraph.training.noises import parts_of, require_stated
+from veilgraph.training.noise.noises import parts_of, require_stated
 from veilgraph.training.plan_steps import (
     Batches,
     inputs_of,

@@ -1,51 +1,33 @@
-"""How far one row can move a step's update where gradients are shortened, roundings counted.
+"""A factor of gradients in a plan's integers: at most how large, by what |g|^2 may be.
 
-A step multiplies the gradient g of all parameters together, B times the mean loss's, by a factor r
-and the step size. In real numbers r = 1 / sqrt(max(|g|^2 / (B C)^2, 1)), so that |r g| <= B C. In a
-plan's integers |g|^2 is exact, or truncated, and r is a function with an error, truncated and
-multiplied. This finds an r of at least what the plan's integers make of it, in intervals of |g|^2,
-operation by operation:
+A factor is made of the sum of all |g_i|^2, which is exact or truncated, by operations of the secret
+level on single numbers. All are followed in intervals of |g|^2, each rounding at its worst, and for
+each outcome that comparisons may have:
 
     truncate           less than one unit in the last place off, up or down
     step, relu         what lies below zero by less than 2^dropped_bits may count as positive
-    function           its error, and one unit; nothing is known outside of where the form holds
-    a ring             what leaves it ends the range of |g| that anything is known of
-
-With C' the longest r |g| / B, and with what is truncated behind the product, replacing a row moves
-the mean gradient by 2 C' at most (Dwork and Roth 2014, section 3.1, of sensitivity in L2). A
-discrete Gaussian of variance sigma^2 in each element then gives rho-zCDP with
-rho = (2 C')^2 / (2 sigma^2) (Canonne, Kamath, Steinke, NeurIPS 2020, theorem 4; Bun and Steinke,
-TCC 2016, definition 1.1), and rhos of steps add up (there, lemma 2.3). A sum of several discrete
-Gaussians is only nearly one (Kairouz, Liu, Steinke, ICML 2021, section 4): by 10^-60 for variances
-from 16 on, to which noises.py holds parts. No amplification is claimed: the order of rows is
-public.
+    function           twice its error, and one unit; where the form is no inverse root, any number
+    a ring, a window   what leaves it ends what is known of |g|
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 from torch_mlir import ir
 
-from veilgraph.checks.plan_programs import program_of
-from veilgraph.ir.plan.tables import EACH
 from veilgraph.ir.secret import ops
 from veilgraph.ir.secret.function_forms import function_form
 from veilgraph.ir.secret.ops import attributes_of
-from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import Secrecy, Tensor
-from veilgraph.ir.training import STEP, STEP_SIZE, Recipe
-from veilgraph.plans import Plan
 
 Floats = npt.NDArray[np.float64]
 Interval = tuple[Floats, Floats]  # the least and the most, by interval of |g|^2 and element
-SLACK = 0.125  # by which a shortened gradient may be longer than it is asked to be
 FINE = 2.0**-9  # of an interval of |g|^2, relative to it
 NEAREST, FARTHEST = 2.0**-16, 2.0**40  # |g|^2 over the limit's, where intervals are looked at
 FLOAT_SLACK = 1e-9  # for what float64 rounds here
@@ -53,196 +35,58 @@ MASKS = (0, 0x5DEECE66D)  # under which a form is looked at
 MOST_BITS = 8  # comparisons, all of whose outcomes are looked at
 
 
-@dataclass(frozen=True)
-class Sensitivity:
-    """How long a mean gradient is once it is shortened.
-
-    Attributes:
-        norm: C', at most.
-        reach: of gradients up to this norm; nothing is known of longer ones.
-    """
-
-    norm: float
-    reach: float
-
-    @property
-    def of_a_row(self) -> float:
-        """How far another row in place of one, or other rows of an owner, move it at most."""
-        return 2 * self.norm
-
-    def rho(self, spread: float) -> float:
-        """Of zero-concentrated differential privacy of one step with noise of this spread."""
-        return self.of_a_row**2 / (2 * spread**2)
-
-
-def sensitivity_of(plan: Plan, rate: float, slack: float = SLACK) -> Sensitivity | None:
-    """Of the steps of a plan, at this learning rate.
-
-    Args:
-        slack: where shortened gradients may be longer than clip_norm by more than this share, and
-            longer than at clip_norm itself, the reach ends.
-
-    Returns:
-        None where gradients are not shortened or have no noise, or the plan's program is not one
-        that this can follow.
-    """
-    recipe = Recipe.of(plan.manifest.options)
-    if recipe.clip_norm is None or recipe.noise is None:
-        return None
-    program = program_of(plan, plan.manifest.entries.index(STEP))
-    if program is None:
-        return None
-    try:
-        return _Steps(program, recipe.clip_norm * recipe.rows, rate / recipe.rows).found(
-            recipe.clip_norm, slack
-        )
-    except _Unknown:
-        return None
-
-
-class _Unknown(Exception):
+class Unknown(Exception):
     """A program whose roundings are not followed here."""
 
 
 @dataclass(frozen=True)
-class _Squares:
+class Squares:
     """A number that is a sum of |g_i|^2 times `shares`, and something from `low` to `high`."""
 
     shares: Mapping[ir.Value, float]
     low: float = 0.0
     high: float = 0.0
 
-    def times(self, factor: float) -> _Squares:
+    def times(self, factor: float) -> Squares:
         ends = sorted((self.low * factor, self.high * factor))
-        return _Squares({g: share * factor for g, share in self.shares.items()}, *ends)
+        return Squares({g: share * factor for g, share in self.shares.items()}, *ends)
 
-    def plus(self, other: _Squares) -> _Squares:
+    def plus(self, other: Squares) -> Squares:
         shares = dict(self.shares)
         for g, share in other.shares.items():
             shares[g] = shares.get(g, 0.0) + share
-        return _Squares(shares, self.low + other.low, self.high + other.high)
-
-
-@dataclass(frozen=True)
-class _Product:
-    """What a step takes of one gradient: `gradient` times `factor`, rounded by `unit` each."""
-
-    gradient: ir.Value
-    factor: ir.Value
-    unit: float
+        return Squares(shares, self.low + other.low, self.high + other.high)
 
 
 @dataclass
-class _Steps:
-    """The shortening in a step's program.
-
-    Attributes:
-        limit: B C.
-        size: the step size, which is told in whole units of its encoding.
-    """
-
-    program: SecretProgram
-    limit: float
-    size: float
-    finer: dict[ir.Value, float] = field(default_factory=dict)  # roundings of what is squared
-
-    def found(self, norm: float, slack: float) -> Sensitivity | None:
-        products = [p for value in self._noised() for p in self._products(value, 0.0)]
-        if not products:
-            raise _Unknown
-        longest, largest, reach = 0.0, 0.0, math.inf
-        for factor in dict.fromkeys(each.factor for each in products):
-            each = _Factor(self, factor)
-            each.require_gradients({_base(p.gradient)[0] for p in products})
-            share, end = each.longest(slack)
-            longest, reach = max(longest, share), min(reach, end)
-            largest = max(largest, each.largest(end))
-        rounded = self._rounded(products, largest)
-        rows = self.limit / norm
-        found = longest * norm + rounded / (self.told * rows)
-        return Sensitivity(found * (1 + FLOAT_SLACK), reach * norm)
-
-    def _rounded(self, products: list[_Product], largest: float) -> float:
-        """The norm of what roundings add to an update at most."""
-        before = after = 0.0
-        for each in products:
-            count = math.prod(Tensor.of(each.gradient).shape)
-            base, unit = _base(each.gradient)
-            before += count * (unit + self.finer.get(base, 0.0)) ** 2
-            after += count * each.unit**2
-        return largest * math.sqrt(before) + math.sqrt(after)
-
-    def _noised(self) -> Iterator[ir.Value]:
-        """What noise is added to."""
-        for value, argument in zip(
-            self.program.block.arguments, self.program.arguments, strict=True
-        ):
-            if argument.owner == EACH:
-                (add,) = (use.owner for use in value.uses)
-                yield next(x for x in add.operands if x != value)
-
-    @cached_property
-    def step_size(self) -> ir.Value:
-        names = [argument.name for argument in self.program.arguments]
-        return self.program.block.arguments[names.index(STEP_SIZE)]
-
-    @cached_property
-    def told(self) -> float:
-        """The step size in whole units, the fewer of the two that it may be told in."""
-        unit = _unit(self.step_size)
-        return max(math.floor(self.size / unit), 1) * unit
-
-    def _products(self, value: ir.Value, unit: float) -> Iterator[_Product]:
-        """What of a sum is a gradient times its factor."""
-        op = _op(value)
-        if op is None:
-            return
-        operands = list(op.operation.operands)
-        if isinstance(op, ops.Mul):
-            sized = [x for x in operands if self._is_sized(x)]
-            if sized:
-                (gradient,) = (x for x in operands if x not in sized)
-                yield _Product(gradient, _same(sized[0]), unit)
-        elif isinstance(op, ops.Truncate) and not isinstance(op, ops.TruncateRelu):
-            yield from self._products(operands[0], unit + _unit(value))
-        elif isinstance(op, ops.Add | ops.Sub | ops.Neg) or _is_same(op):
-            for each in operands:
-                yield from self._products(each, unit)
-        else:
-            raise _Unknown
-
-    def _is_sized(self, value: ir.Value) -> bool:
-        """Whether the step size is a factor of it, one of a number."""
-        if value == self.step_size:
-            return True
-        op = _op(value)
-        is_number = op is not None and _size(value) == 1
-        return is_number and any(map(self._is_sized, value.owner.operands))
-
-
-@dataclass
-class _Factor:
+class RoundedFactor:
     """By what gradients are multiplied, over what |g|^2 may be.
 
     Attributes:
         value: the factor, step size included.
+        limit: the norm that it is to shorten gradients to.
+        step_size: the input that is the step size, and `told`, what that is.
+        finer: what gradients were rounded by before they were squared, each element of them.
     """
 
-    steps: _Steps
     value: ir.Value
-    linear: dict[ir.Value, _Squares | None] = field(default_factory=dict)
+    limit: float
+    step_size: ir.Value
+    told: float
+    finer: dict[ir.Value, float] = field(default_factory=dict)
+    linear: dict[ir.Value, Squares | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         count = math.ceil(math.log(FARTHEST / NEAREST) / FINE)
         ends = NEAREST * np.exp(FINE * np.arange(count + 1))
-        scale = self.steps.limit**2
+        scale = self.limit**2
         self.low, self.high = scale * np.array([0.0, *ends[:-1]]), scale * ends
         self._high, self._fits = np.zeros_like(self.high), np.ones(len(ends), bool)
         compared = [op for op in self._chain() if isinstance(op, ops.Step | ops.ClippedFunction)]
         results = [op.operation.results[0] for op in compared]
-        bits = [(result, number) for result in results for number in range(_size(result))]
+        bits = [(result, number) for result in results for number in range(size_of(result))]
         if len(bits) > MOST_BITS:
-            raise _Unknown
+            raise Unknown
         for outcome in itertools.product((0, 1), repeat=len(bits)):
             self._add(dict(zip(bits, outcome, strict=True)))
 
@@ -251,7 +95,7 @@ class _Factor:
         found: dict[ir.Value, ir.OpView] = {}
 
         def visit(value: ir.Value) -> None:
-            op = _op(value)
+            op = defining(value)
             if op is None or value in found or self._squares(value) is not None:
                 return
             for operand in op.operation.operands:
@@ -262,24 +106,24 @@ class _Factor:
         return list(found.values())
 
     def require_gradients(self, gradients: set[ir.Value]) -> None:
-        """_Unknown unless the squares are of all of these, and alike."""
+        """Unknown unless the squares are of all of these, and alike."""
         found = [s.shares for s in self.linear.values() if s is not None and s.shares]
         if not any(shares.keys() >= gradients for shares in found):
-            raise _Unknown
+            raise Unknown
 
     def longest(self, slack: float) -> tuple[float, float]:
         """|r g| over the limit at most, and up to which |g| over the limit."""
-        share = np.sqrt(self.high) * self._high / (self.steps.told * self.steps.limit)
-        at_limit = share[self.high <= 1.01 * self.steps.limit**2].max()
+        share = np.sqrt(self.high) * self._high / (self.told * self.limit)
+        at_limit = share[self.high <= 1.01 * self.limit**2].max()
         beyond = np.flatnonzero(~self._fits | (share > max(1 + slack, at_limit)))
         end = int(beyond[0]) if len(beyond) else len(share)
         if not end:
-            raise _Unknown
-        return float(share[:end].max()), float(math.sqrt(self.high[end - 1]) / self.steps.limit)
+            raise Unknown
+        return float(share[:end].max()), float(math.sqrt(self.high[end - 1]) / self.limit)
 
     def largest(self, reach: float) -> float:
         """The factor at most, of gradients up to this length over the limit."""
-        is_near = self.high <= (1.01 * reach * self.steps.limit) ** 2
+        is_near = self.high <= (1.01 * reach * self.limit) ** 2
         return float(self._high[is_near & self._fits].max())
 
     def _add(self, outcome: Mapping[tuple[ir.Value, int], int]) -> None:
@@ -290,25 +134,25 @@ class _Factor:
         self._fits &= fits | ~run.may_be
         self._high = np.where(run.may_be & fits, np.maximum(self._high, high), self._high)
 
-    def _squares(self, value: ir.Value) -> _Squares | None:
+    def _squares(self, value: ir.Value) -> Squares | None:
         if value not in self.linear:
             self.linear[value] = self._as_squares(value)
         return self.linear[value]
 
-    def _as_squares(self, value: ir.Value) -> _Squares | None:
+    def _as_squares(self, value: ir.Value) -> Squares | None:
         """A value as a sum of squares; None for another."""
-        op = _op(value)
+        op = defining(value)
         tensor = Tensor.of(value)
         is_secret = tensor.encoding.secrecy is Secrecy.SECRET
-        if op is None or not is_secret or _size(value) > 1:
+        if op is None or not is_secret or size_of(value) > 1:
             return None
         operands = list(op.operation.operands)
         if isinstance(op, ops.Matmul):
-            (a, unit), (b, other) = map(_base, operands)
+            (a, unit), (b, other) = map(base, operands)
             if a != b:
                 return None
-            self.steps.finer[a] = max(unit, other)
-            return _Squares({a: 1.0})
+            self.finer[a] = max(unit, other)
+            return Squares({a: 1.0})
         if isinstance(op, ops.Mul):
             numbers = [_numbers(x) for x in operands]
             known = [number for number in numbers if number is not None]
@@ -328,8 +172,8 @@ class _Factor:
             assert second is not None
             return first.plus(second)
         if type(op) in (ops.Truncate, ops.RoundOff):
-            unit = _unit(value)
-            return first.plus(_Squares({}, -unit, unit))
+            unit = unit_of(value)
+            return first.plus(Squares({}, -unit, unit))
         return None
 
 
@@ -342,7 +186,7 @@ class _Run:
         fits: where no value has left its ring.
     """
 
-    factor: _Factor
+    factor: RoundedFactor
     outcome: Mapping[tuple[ir.Value, int], int]
     found: dict[ir.Value, Interval] = field(default_factory=dict)
 
@@ -364,7 +208,7 @@ class _Run:
         What is known of none is a function where it does not hold: any number of its ring.
         """
         least, most = found
-        room = math.ldexp(_unit(value), bits)
+        room = math.ldexp(unit_of(value), bits)
         is_known = np.isfinite(least) & np.isfinite(most)
         fits = ~is_known | (np.maximum(np.abs(least), np.abs(most)) < room)
         self.fits &= fits.all(axis=1)
@@ -373,11 +217,11 @@ class _Run:
         ones = np.ones((len(self.factor.high), 1))
         if (numbers := _numbers(value)) is not None:
             return numbers * ones, numbers * ones
-        if _same(value) == self.factor.steps.step_size:
-            return self.factor.steps.told * ones, self.factor.steps.told * ones
-        squares, op = self.factor._squares(value), _op(value)
+        if same(value) == self.factor.step_size:
+            return self.factor.told * ones, self.factor.told * ones
+        squares, op = self.factor._squares(value), defining(value)
         if op is None:
-            raise _Unknown
+            raise Unknown
         if squares is not None:
             return self._of_squares(squares, op)
         operands = [self.of(x) for x in op.operation.operands]
@@ -385,10 +229,10 @@ class _Run:
             self.require(operands[0], op.operation.operands[0], bits)
         rule = _RULES.get(type(op))
         if rule is None:
-            raise _Unknown
+            raise Unknown
         return rule(self, op, *operands)
 
-    def _of_squares(self, squares: _Squares, op: ir.OpView) -> Interval:
+    def _of_squares(self, squares: Squares, op: ir.OpView) -> Interval:
         """Of all squares together, where each has the same share; a part lies below the whole."""
         for operand in op.operation.operands:
             if self.factor._squares(operand) is not None:
@@ -406,20 +250,20 @@ class _Run:
     def compared(self, op: ir.OpView, low: Floats, high: Floats) -> Floats:
         """How comparisons with zero end, which are noted to be possible where they are."""
         result = op.operation.results[0]
-        bits = np.array([self.outcome[result, number] for number in range(_size(result))])
-        missed = math.ldexp(_unit(op.operation.operands[0]), attributes_of(op)["dropped_bits"])
+        bits = np.array([self.outcome[result, number] for number in range(size_of(result))])
+        missed = math.ldexp(unit_of(op.operation.operands[0]), attributes_of(op)["dropped_bits"])
         self.may_be &= np.where(bits == 1, high > -missed, low < 0).all(axis=1)
         return bits.astype(np.float64)
 
 
 def _truncated(run: _Run, op: ir.OpView, x: Interval) -> Interval:
-    unit = _unit(op.operation.results[0])
+    unit = unit_of(op.operation.results[0])
     return x[0] - unit, x[1] + unit
 
 
 def _relu(run: _Run, op: ir.OpView, x: Interval) -> Interval:
-    unit = _unit(op.operation.results[0]) if isinstance(op, ops.Truncate) else 0.0
-    missed = math.ldexp(_unit(op.operation.operands[0]), attributes_of(op)["dropped_bits"])
+    unit = unit_of(op.operation.results[0]) if isinstance(op, ops.Truncate) else 0.0
+    missed = math.ldexp(unit_of(op.operation.operands[0]), attributes_of(op)["dropped_bits"])
     low = np.where(x[0] >= 0, x[0] - unit, np.minimum(0, np.maximum(x[0], -missed) - unit))
     return low, np.maximum(x[1], 0) + unit
 
@@ -433,7 +277,7 @@ def _function(run: _Run, op: ir.OpView, x: Interval) -> Interval:
     """Of an inverse root, where its form is one at both ends and in the middle; no other is."""
     named, result = attributes_of(op), op.operation.results[0]
     operand = op.operation.operands[0]
-    form, unit, origin = function_form(named["form"]), _unit(operand), named["origin"]
+    form, unit, origin = function_form(named["form"]), unit_of(operand), named["origin"]
     off, holds = named["error"], np.ones(x[0].shape, bool)
     for place in (x[0], (x[0] + x[1]) / 2, x[1]):
         z = np.nan_to_num(place / unit).clip(-(2.0**62), 2.0**62).astype(np.int64)
@@ -443,19 +287,19 @@ def _function(run: _Run, op: ir.OpView, x: Interval) -> Interval:
             masked = np.full(z.shape, mask % (1 << form.window_bits), np.int64)
             made = form.values(z, masked) * 2.0**-form.frac_bits
             holds &= (real > 0) & (np.abs(made - wanted) <= 2 * off)
-    off = 2 * off + _unit(result)
+    off = 2 * off + unit_of(result)
     most, least = (1 / np.sqrt(np.maximum(end - origin, unit)) for end in x)
     return np.where(holds, least - off, -np.inf), np.where(holds, most + off, np.inf)
 
 
 def _clipped_function(run: _Run, op: ir.OpView, x: Interval) -> Interval:
-    named, unit = attributes_of(op), _unit(op.operation.operands[0])
+    named, unit = attributes_of(op), unit_of(op.operation.operands[0])
     edge = named["edge"] * unit
     beside = x[0] - edge, x[1] - edge
     run.require(beside, op.operation.operands[0], named["window_bits"] - 1)
     if run.compared(op, *beside).all():
         return _function(run, op, x)
-    beyond = np.full_like(x[0], named["beyond"] * _unit(op.operation.results[0]))
+    beyond = np.full_like(x[0], named["beyond"] * unit_of(op.operation.results[0]))
     return beyond, beyond
 
 
@@ -467,8 +311,8 @@ def _product(run: _Run, op: ir.OpView, x: Interval, y: Interval) -> Interval:
 
 
 def _sum(run: _Run, op: ir.OpView, x: Interval) -> Interval:
-    if _size(op.operation.results[0]) > 1:
-        raise _Unknown
+    if size_of(op.operation.results[0]) > 1:
+        raise Unknown
     low, high = (end.sum(axis=1, keepdims=True) for end in x)
     return low, high
 
@@ -491,11 +335,11 @@ _RULES: Mapping[type, Callable[..., Interval]] = {
 EXACT = (ops.Reduce, ops.Lift, ops.Reshape, ops.Transpose)
 
 
-def _op(value: ir.Value) -> ir.OpView | None:
+def defining(value: ir.Value) -> ir.OpView | None:
     return None if isinstance(value, ir.BlockArgument) else value.owner.opview
 
 
-def _size(value: ir.Value) -> int:
+def size_of(value: ir.Value) -> int:
     return math.prod(Tensor.of(value).shape)
 
 
@@ -512,42 +356,42 @@ def _room(op: ir.OpView) -> int | None:
     return int(named["window_bits"]) - 1 if isinstance(op, ops.Step | ops.Relu) else None
 
 
-def _unit(value: ir.Value) -> float:
+def unit_of(value: ir.Value) -> float:
     return math.ldexp(1.0, -Tensor.of(value).encoding.frac_bits)
 
 
 def _restated(op: ir.OpView) -> float:
     """What a number is multiplied by where its integer is, or is read anew."""
     (operand,), named = op.operation.operands, attributes_of(op)
-    return float(named.get("factor", 1)) * _unit(op.operation.results[0]) / _unit(operand)
+    return float(named.get("factor", 1)) * unit_of(op.operation.results[0]) / unit_of(operand)
 
 
-def _is_same(op: ir.OpView) -> bool:
+def is_same(op: ir.OpView) -> bool:
     """Whether it is the same number in another encoding, or place."""
     return isinstance(op, EXACT) or (isinstance(op, ops.Scale) and _restated(op) == 1)
 
 
-def _same(value: ir.Value) -> ir.Value:
+def same(value: ir.Value) -> ir.Value:
     """What a value was before it was written otherwise, exactly."""
-    while (op := _op(value)) is not None and _is_same(op):
+    while (op := defining(value)) is not None and is_same(op):
         value = op.operation.operands[0]
     return value
 
 
-def _base(value: ir.Value) -> tuple[ir.Value, float]:
+def base(value: ir.Value) -> tuple[ir.Value, float]:
     """What a value was before it was written otherwise, and what that rounded each element by."""
-    op, unit = _op(value), 0.0
-    while op is not None and (_is_same(op) or type(op) in (ops.Truncate, ops.RoundOff)):
-        unit += 0.0 if _is_same(op) else _unit(value)
+    op, unit = defining(value), 0.0
+    while op is not None and (is_same(op) or type(op) in (ops.Truncate, ops.RoundOff)):
+        unit += 0.0 if is_same(op) else unit_of(value)
         value = op.operation.operands[0]
-        op = _op(value)
+        op = defining(value)
     return value, unit
 
 
 def _numbers(value: ir.Value) -> Floats | None:
     """The numbers of a public constant."""
-    constant = _same(value)
-    op = _op(constant)
+    constant = same(value)
+    op = defining(constant)
     if not isinstance(op, ops.Constant):
         return None
-    return np.asarray(attributes_of(op)["value"], np.float64).reshape(-1) * _unit(constant)
+    return np.asarray(attributes_of(op)["value"], np.float64).reshape(-1) * unit_of(constant)

@@ -242,8 +242,13 @@ class Sums:
     def scaled(self, row: int) -> tuple[int, int] | None:
         """What a node is a public multiple of, and how often."""
 
-class Witnesses:
-    """What hides values from a coalition: passes/party/verify_masking.py.
+ROOTS: int
+PUBLIC: int
+OF_EACH: int
+PHASES: int
+
+class View:
+    """What a coalition sees: passes/party/verify_masking.py.
 
     Args:
         is_hidden: of each draw whether the coalition does not know it.
@@ -251,6 +256,10 @@ class Witnesses:
         makers: of each draw a node that makes it; -1 where none does.
         phases: of each node.
         selected: of each node the first one behind sections.
+        passed, whole, masked: of each node the first one behind what passes a value on; behind
+            sections and bits too; behind bits and what passes a value on.
+        hides: of each operation the sum of ROOTS, if its result is words of trees, PUBLIC, and
+            OF_EACH, if it is hidden where each of its operands is.
 
     Raises:
         ValueError: columns that are not those of the program of the sums.
@@ -265,13 +274,24 @@ class Witnesses:
         makers: Int32s,
         phases: Int32s,
         selected: Int32s,
+        passed: Int32s,
+        whole: Int32s,
+        masked: Int32s,
+        hides: Flags,
     ) -> None: ...
-    def of(self, value: int, phase: int) -> tuple[int, ...]:
-        """The hidden draws that a value has an odd number of times, whole, and in no other term of
-        its sum.
+    def claims(
+        self, messages: Int64s, keys: Int64s, first: Int64s, draws: Int32s
+    ) -> tuple[Int32s, Int32s, Int64s, Int32s]:
+        """What messages carry, each thing once: the first message that does, the node whose value
+        it is, and the numbers of hidden draws that such a value has an odd number of times, whole,
+        and in no other term of its sum: those of thing i from the third array's element i on.
+
+        Args:
+            keys: PHASES times a row that is words of trees, and a phase, in ascending order.
+            first, draws: hidden roots of those, as of words that are sent in that phase.
 
         Raises:
-            IndexError: there is no such node.
+            ValueError: there is no such node or draw.
         """
 
 class Paths:

@@ -33,13 +33,15 @@ using veil::of_one_length;
 using veil::span;
 using veil::structs;
 using veil::Table;
+using veil::unlocked;
 
 constexpr int64_t kMostParties = 64;
 constexpr int64_t kMostBytes = int64_t{1} << 62;
 
 nb::object live(const Column<uint32_t>& facts, const Column<int64_t>& first,
                 const Column<int32_t>& args) {
-  return array(veil::live_nodes(span(facts), {first, args, facts.size()}));
+  return array(
+      unlocked([&] { return veil::live_nodes(span(facts), {first, args, facts.size()}); }));
 }
 
 void are_stages(const Column<int32_t>& stages) {
@@ -64,12 +66,14 @@ nb::tuple align_messages(const Column<uint32_t>& facts, const Column<int32_t>& s
                                bytes.size(), work.size(), before.size()});
   are_stages(stages);
   are_parties(parties);
-  const veil::Operands operands(first, args, facts.size());
-  has_operands(facts, operands);
   if (round_bytes < 1) throw nb::value_error("a round takes no time");
-  veil::Aligned found = veil::align_messages({span(facts), span(stages), operands},
-                                             {span(layers), span(kinds), span(parties), span(bytes),
-                                              round_bytes, span(work), span(before)});
+  veil::Aligned found = unlocked([&] {
+    const veil::Operands operands(first, args, facts.size());
+    has_operands(facts, operands);
+    return veil::align_messages({span(facts), span(stages), operands},
+                                {span(layers), span(kinds), span(parties), span(bytes), round_bytes,
+                                 span(work), span(before)});
+  });
   return nb::make_tuple(array(std::move(found.wanted)), array(std::move(found.before)));
 }
 
@@ -80,10 +84,12 @@ nb::tuple batch_rounds(const Column<uint32_t>& facts, const Column<int32_t>& par
   of_one_length(facts.size(), {parties.size(), stages.size(), wanted.size(), before.size()});
   are_stages(stages);
   are_parties(parties);
-  const veil::Operands operands(first, args, facts.size());
-  has_operands(facts, operands);
-  veil::Rounds found = veil::batch_rounds({span(facts), span(stages), operands}, span(parties),
-                                          span(wanted), span(before));
+  veil::Rounds found = unlocked([&] {
+    const veil::Operands operands(first, args, facts.size());
+    has_operands(facts, operands);
+    return veil::batch_rounds({span(facts), span(stages), operands}, span(parties), span(wanted),
+                              span(before));
+  });
   return nb::make_tuple(array(std::move(found.live)), array(std::move(found.at)),
                         array(std::move(found.rounds)));
 }
@@ -94,10 +100,12 @@ nb::tuple fuse_local(const Column<uint32_t>& facts, const Column<int32_t>& parti
                      const Column<int64_t>& first, const Column<int32_t>& args) {
   of_one_length(facts.size(),
                 {parties.size(), stages.size(), elements.size(), live.size(), at.size()});
-  const veil::Operands operands(first, args, facts.size());
-  has_operands(facts, operands);
-  veil::Fused found = veil::fuse_local(
-      {span(facts), span(parties), span(stages), span(elements), span(live), span(at), operands});
+  veil::Fused found = unlocked([&] {
+    const veil::Operands operands(first, args, facts.size());
+    has_operands(facts, operands);
+    return veil::fuse_local(
+        {span(facts), span(parties), span(stages), span(elements), span(live), span(at), operands});
+  });
   return nb::make_tuple(array(std::move(found.party)), array(std::move(found.at)),
                         array(std::move(found.fused)), array(std::move(found.nodes.first)),
                         array(std::move(found.nodes.rows)), array(std::move(found.reads.first)),
@@ -114,7 +122,8 @@ nb::tuple allocate(const Column<int64_t>& first, const Column<int64_t>& last,
     if (!in_order || bytes(i) < 0 || bytes(i) > left) throw nb::value_error("no arena is so large");
     left -= bytes(i);
   }
-  veil::Allocated found = veil::allocate(span(first), span(last), span(bytes));
+  veil::Allocated found =
+      unlocked([&] { return veil::allocate(span(first), span(last), span(bytes)); });
   return nb::make_tuple(array(std::move(found.offsets)), found.bytes);
 }
 
@@ -130,13 +139,15 @@ nb::tuple forms_of(const Column<uint32_t>& facts, const Column<int32_t>& parties
                 {parties.size(), stages.size(), elements.size(), ops.size(), kinds.size(),
                  attributes.size(), tensors.size(), stored.size(), unpacked.size()});
   of_one_length(party.size(), {at.size(), begins.size() - 1});
-  const veil::Operands operands(first, args, facts.size());
-  has_operands(facts, operands);
-  are_lists(begins, nodes, facts.size());
-  veil::Forms found =
-      veil::forms_of({span(facts), span(parties), span(stages), span(elements), span(ops),
-                      span(kinds), span(attributes), span(tensors), span(stored), span(unpacked),
-                      operands, span(party), span(at), span(begins), span(nodes)});
+  veil::Forms found = unlocked([&] {
+    const veil::Operands operands(first, args, facts.size());
+    has_operands(facts, operands);
+    are_lists(begins, nodes, facts.size());
+    return veil::forms_of({span(facts), span(parties), span(stages), span(elements), span(ops),
+                           span(kinds), span(attributes), span(tensors), span(stored),
+                           span(unpacked), operands, span(party), span(at), span(begins),
+                           span(nodes)});
+  });
   nb::list said;
   for (const std::u32string& form : found.said) {
     said.append(nb::bytes(form.data(), form.size() * sizeof(char32_t)));
@@ -186,8 +197,10 @@ nb::list fused_code(const Column<uint32_t>& facts, const Column<int32_t>& partie
     const auto own = span(nodes).subspan(begins(i), begins(i + 1) - begins(i));
     actions.push_back({party(i), at(i), own});
   }
+  std::vector<veil::FusedCode> programs =
+      unlocked([&] { return veil::fused_code(columns, actions); });
   nb::list found;
-  for (veil::FusedCode& each : veil::fused_code(columns, actions)) {
+  for (veil::FusedCode& each : programs) {
     found.append(nb::make_tuple(array(std::move(each.params)), array(std::move(each.streams)),
                                 array(std::move(each.messages)), array(std::move(each.draws)),
                                 array(std::move(each.drawn))));

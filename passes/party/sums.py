@@ -15,7 +15,7 @@ import numpy as np
 
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.columns import Columns, columns_of
-from veilgraph.ir.party.node import Node
+from veilgraph.ir.party.node import Node, holders_of
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.types import Kind
 from veilgraph.passes import _native as native
@@ -66,6 +66,9 @@ class Sums:
         columns = columns_of(program.nodes)
         self.walks = Walks(columns) if walks is None else walks
         self.native = _native(columns, self.walks)
+        # Of draws, for all coalitions: sets of parties, and of each draw the number of its own.
+        holders, which = holders_of(program.draws)
+        self.holders = holders, np.array(which, np.int64)
         self._steps = 0  # of `moved` so far
 
     def of(self, start: int, behind_messages: bool = True) -> Sum:

@@ -22,25 +22,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, combinations
+from itertools import combinations, pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import ResourceLimitError
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.columns import Int32s, Int64s
 from veilgraph.ir.party.legality import odd_draw
-from veilgraph.ir.party.node import Node
 from veilgraph.ir.party.ops import Holds
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.roles import Collusion
 from veilgraph.passes import _native as native
-from veilgraph.passes._native import Dependencies, Witnesses
+from veilgraph.passes._native import Dependencies
 from veilgraph.passes.party.batch_rounds import Schedule
-from veilgraph.passes.party.sums import Sum, Sums
+from veilgraph.passes.party.sums import Sums
 from veilgraph.passes.party.tree_roots import TreeRoots
 from veilgraph.passes.party.verify_outputs import MaskingError as MaskingError
 from veilgraph.passes.party.verify_outputs import Receivers, verify_outputs, verify_receivers
@@ -89,13 +89,23 @@ def coalitions(target: Target) -> list[tuple[int, ...]]:
     return [group for group in every if group]
 
 
-@dataclass(frozen=True)
-class Claim:
-    """What is to be hidden: a message, or a masked value of which messages carry bits."""
+class Claims(NamedTuple):
+    """What is to be hidden, in the order of the messages: a message each, or a masked value of
+    which messages carry bits.
 
-    messages: tuple[int, ...]
-    value: int  # the node of which it is: `_View.depends` has what it depends on
-    witnesses: tuple[int, ...]  # draws that hide it
+    Attributes:
+        messages: the first that carries it.
+        values: the node of which it is: `_View.depends` has what it depends on.
+        first, witnesses: draws that hide it: claim i's are witnesses[first[i] : first[i + 1]].
+    """
+
+    messages: Int32s
+    values: Int32s
+    first: Int64s
+    witnesses: Int32s
+
+    def __len__(self) -> int:
+        return len(self.values)
 
 
 def verify_masking(
@@ -132,7 +142,8 @@ def verify_view(
     Raises:
         MaskingError: one of the others may not be.
     """
-    view = _View(schedule, frozenset(coalition), sums or Sums(schedule.program))
+    sums = Sums(schedule.program) if sums is None else sums
+    view = _View(schedule, frozenset(coalition), sums)
     view.verify()
     return view.determined
 
@@ -170,10 +181,11 @@ class _View:
         self.program: Program = schedule.program
         self.schedule, self.sums, self.walks = schedule, sums, sums.walks
         self.coalition = coalition
-        self.hidden = [not (d.holders & coalition) for d in self.program.draws]
-        self.trees = TreeRoots(schedule, self.walks, self.hidden)
+        holders, which = sums.holders
+        self.hidden = np.array([not (each & coalition) for each in holders], bool)[which]
+        self.trees = TreeRoots(schedule, self.walks, self.hidden.tolist())
         # Of a draw's number, if it is hidden: bit 0 is that of what others hold.
-        self.bit = list(accumulate(self.hidden, initial=1))
+        self.bit = np.concatenate([[1], 1 + np.cumsum(self.hidden)]).astype(np.int32)
         self.depends = self._dependencies()
         self.determined = self._determined()
 
@@ -184,57 +196,53 @@ class _View:
         columns = self.schedule.columns
         source = np.full(len(columns), -1, np.int32)
         draws = columns.rows_of(ops.DRAW)
-        hidden = np.array(self.hidden, bool)[columns.number[draws]]
-        source[draws[hidden]] = np.array(self.bit, np.int32)[columns.number[draws[hidden]]]
+        hidden = self.hidden[columns.number[draws]]
+        source[draws[hidden]] = self.bit[columns.number[draws[hidden]]]
         secrets = columns.rows_of(*(op for op in ops.ALL if op.masking.holds is Holds.SECRET))
         source[secrets[~np.isin(columns.party[secrets], list(self.coalition))]] = 0
         try:
-            return Dependencies(source, self.bit[-1] + 1, columns.first, columns.args, MOST_WORDS)
+            size = int(self.bit[-1]) + 1
+            return Dependencies(source, size, columns.first, columns.args, MOST_WORDS)
         except ValueError as error:
             reason = "its program has more nodes and draws than a host checks"
             raise TooManyDraws(reason) from error
 
-    def _appears(self, claim: Claim) -> npt.NDArray[np.uint8]:
-        """Of each hidden draw, whether the claim depends on it."""
-        return np.unpackbits(self.depends.words(claim.value).view(np.uint8), bitorder="little")
+    def _appears(self, value: int) -> npt.NDArray[np.uint8]:
+        """Of each hidden draw, whether a value depends on it."""
+        return np.unpackbits(self.depends.words(value).view(np.uint8), bitorder="little")
 
     def verify(self) -> None:
-        claims = sorted(self._claims(), key=lambda claim: claim.messages[0])
-        if not self._have_order(claims):
-            self._report(self._unordered(claims))
+        claims = self._claims()
+        bits = self.bit[claims.witnesses]
+        if not self.depends.have_order(claims.values, claims.first, bits):  # as most programs do
+            self._report(claims, self._unordered(claims))
 
-    def _have_order(self, claims: Sequence[Claim]) -> bool:
-        """Whether the claims have an order that is found at once, as in most programs."""
-        bits = [self.bit[witness] for claim in claims for witness in claim.witnesses]
-        return self.depends.have_order(
-            np.array([claim.value for claim in claims], np.int32),
-            np.cumsum([0, *(len(claim.witnesses) for claim in claims)], dtype=np.int64),
-            np.array(bits, np.int32),
-        )
-
-    def _unordered(self, claims: Sequence[Claim]) -> list[Claim]:
+    def _unordered(self, claims: Claims) -> list[int]:
         """The claims that are left when one after another goes whose witness is in no other."""
-        counts = np.zeros(64 * (self.bit[-1] // 64 + 1), np.int64)
-        for claim in claims:
-            counts += self._appears(claim)
+        counts = np.zeros(64 * (int(self.bit[-1]) // 64 + 1), np.int64)
+        values = claims.values.tolist()
+        every, ends = self.bit[claims.witnesses].tolist(), claims.first.tolist()
+        bits = [every[begin:end] for begin, end in pairwise(ends)]
+        for value in values:
+            counts += self._appears(value)
         left, todo = dict.fromkeys(range(len(claims))), list(range(len(claims)))
         waiting: dict[int, list[int]] = {}  # claims by the bits of their witnesses
-        for row, claim in enumerate(claims):
-            for witness in claim.witnesses:
-                waiting.setdefault(self.bit[witness], []).append(row)
+        for row, own in enumerate(bits):
+            for bit in own:
+                waiting.setdefault(bit, []).append(row)
         while todo:  # from the last on: a message's witness is seldom in an earlier one
             row = todo.pop()
-            if row in left and any(counts[self.bit[w]] == 1 for w in claims[row].witnesses):
+            if row in left and any(counts[bit] == 1 for bit in bits[row]):
                 del left[row]
-                appears = self._appears(claims[row])
+                appears = self._appears(values[row])
                 counts -= appears
                 for bit in np.flatnonzero(appears & (counts == 1)).tolist():
                     todo.extend(waiting.get(bit, ()))
-        return [claims[row] for row in left]
+        return [*left]
 
-    def _report(self, unhidden: list[Claim]) -> None:
+    def _report(self, claims: Claims, unhidden: list[int]) -> None:
         if unhidden:
-            node = self.program.nodes[unhidden[0].messages[0]]
+            node = self.program.nodes[int(claims.messages[unhidden[0]])]
             names = ", ".join(self.program.parties[i] for i in sorted(self.coalition))
             layer = self.program.layers[node.layer]
             raise MaskingError(f"message %{node.id} of layer {layer!r} is not hidden from {names}")
@@ -279,51 +287,50 @@ class _View:
 
     # Claims
 
-    def _claims(self) -> list[Claim]:
-        whole: list[Claim] = []
-        parts: dict[tuple[object, ...], list[int]] = {}
-        sources: dict[tuple[object, ...], Node] = {}
-        told: set[int] = set()
-        todo = [(i, self._original(i)) for i in reversed(self.received) if i not in self.determined]
-        met: set[tuple[int, int]] = set()
-        phases = self.schedule.columns.phase.data
-        while todo:
-            i, value = todo.pop()
-            if (value, phases[i]) in met:  # the same thing to hide, of an earlier message
-                continue
-            met.add((value, phases[i]))
-            witnesses = self._witnesses(value, phases[i])
-            source = None if witnesses else self._masked_source(self.sums.of(value))
-            if source is not None:
-                masked = self._without_known(self.sums.of(source.id)).key()
-                parts.setdefault(masked, []).append(i)
-                sources[masked] = source
-            elif not witnesses and self.program.nodes[value].op.masking.of_each:
-                todo.extend((i, self._original(a)) for a in self.program.nodes[value].args)
-            elif not self.depends.is_empty(value) and value not in told:
-                # The same value sent to two members of the coalition is one thing to hide.
-                told.add(value)
-                whole.append(Claim((i,), value, witnesses))
-        for key, messages in parts.items():
-            source = sources[key]
-            whole.append(
-                Claim(tuple(messages), source.id, self._witnesses(source.id, source.phase))
-            )
-        return whole
+    def _claims(self) -> Claims:
+        """What messages carry, each thing once; passes/native/masking/claims.cpp.
 
-    def _original(self, node: int) -> int:
-        """The node whose value a message is, behind any messages that brought it to the sender.
-
-        Of a section of words, or of bits of one, the words: they are hidden as one.
+        A message that no draw hides may be bits of a value that one does, once what the coalition
+        knows is taken away: then that value is to be hidden, for all messages with its bits. Or it
+        is put together of several, each of which is.
         """
-        source = self.walks.whole[node]
-        return source if self._has_roots[source] else self.walks.passed[node]
+        messages = np.array([i for i in self.received if i not in self.determined], np.int64)
+        return Claims(*self._view.claims(messages, *self._rooted(messages)))
 
     @cached_property
-    def _has_roots(self) -> memoryview:
-        """Of each node, whether it is words of trees."""
-        has_roots = np.array([bool(op.masking.roots) for op in ops.ALL])
-        return has_roots[self.schedule.columns.op].data
+    def _view(self) -> native.View:
+        columns, walks = self.schedule.columns, self.walks
+        draws = self.schedule.rows_of(ops.DRAW)
+        makers = np.full(len(self.hidden), -1, np.int32)
+        makers[columns.number[draws]] = draws
+        return native.View(
+            self.sums.native,
+            self.depends,
+            self.hidden.view(np.uint8),
+            self.bit[:-1],
+            makers,
+            columns.phase,
+            np.asarray(walks.selected),
+            np.asarray(walks.passed),
+            np.asarray(walks.whole),
+            np.asarray(walks.masked),
+            _HIDES,
+        )
+
+    def _rooted(self, messages: Int64s) -> tuple[Int64s, Int64s, Int32s]:
+        """The words of trees, in all phases in which they may be sent, and the roots that hide them
+        then, as native code takes them.
+        """
+        columns, nodes = self.schedule.columns, self.program.nodes
+        sent = {*columns.phase[messages].tolist()}
+        rows = self.schedule.rows_of(*(op for op in ops.ALL if op.masking.roots)).tolist()
+        keys, first, roots = list[int](), [0], list[int]()
+        for row in rows:
+            for phase in sorted({*sent, int(columns.phase[row])}):
+                keys.append(native.PHASES * row + phase)
+                roots += self.trees.hiding(nodes[row], Phase(phase))
+                first.append(len(roots))
+        return np.array(keys, np.int64), np.array(first, np.int64), np.array(roots, np.int32)
 
     @cached_property
     def received(self) -> dict[int, None]:
@@ -335,45 +342,13 @@ class _View:
         rows = rows[np.isin(columns.party[rows], own) & ~np.isin(senders, own)]
         return dict.fromkeys(rows.tolist())
 
-    def _without_known(self, total: Sum) -> Sum:
-        known = {k: s for k, s in total.terms.items() if not self._is_known(k)}
-        return Sum(known, total.by_xor)
 
-    def _is_known(self, key: int) -> bool:
-        if key < 0:
-            return not self.hidden[-1 - key]
-        return self.program.nodes[key].op.masking.holds is Holds.PUBLIC
-
-    def _witnesses(self, value: int, phase: int) -> tuple[int, ...]:
-        """Hidden draws that its sum has an odd number of times, and in none of its other terms: as
-        wide as the value, and made as often, in setup only once.
-
-        Of the words of a point or comparison function, its hidden roots.
-        """
-        if self._has_roots[value]:
-            return self.trees.hiding(self.program.nodes[value], Phase(phase))
-        return self._hiding.of(value, phase)
-
-    @cached_property
-    def _hiding(self) -> Witnesses:
-        columns = self.schedule.columns
-        draws = self.schedule.rows_of(ops.DRAW)
-        makers = np.full(len(self.hidden), -1, np.int32)
-        makers[columns.number[draws]] = draws
-        return Witnesses(
-            self.sums.native,
-            self.depends,
-            np.array(self.hidden, np.uint8),
-            np.array(self.bit[: len(self.hidden)], np.int32),
-            makers,
-            columns.phase,
-            np.asarray(self.walks.selected),
-        )
-
-    def _masked_source(self, total: Sum) -> Node | None:
-        """The value whose bits the sum is, once what the coalition knows is taken away."""
-        terms = list(self._without_known(total).terms)
-        if len(terms) != 1 or terms[0] < 0:
-            return None
-        node = self.program.nodes[self.walks.masked[terms[0]]]
-        return node if self._witnesses(node.id, node.phase) else None
+_HIDES = np.array(
+    [
+        native.ROOTS * bool(op.masking.roots)
+        + native.PUBLIC * (op.masking.holds is Holds.PUBLIC)
+        + native.OF_EACH * op.masking.of_each
+        for op in ops.ALL
+    ],
+    np.uint8,
+)

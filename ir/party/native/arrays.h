@@ -20,6 +20,13 @@ std::span<const T> span(const Column<T>& column) {
   return {column.data(), column.size()};
 }
 
+// What some work gives that touches nothing of Python's: its threads run meanwhile.
+template <typename Work>
+auto unlocked(const Work& work) {
+  const nanobind::gil_scoped_release released;
+  return work();
+}
+
 // The vector's own memory as an array.
 template <typename T>
 nanobind::object array(std::vector<T> values) {

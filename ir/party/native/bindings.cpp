@@ -30,7 +30,7 @@ nb::tuple read_lines(nb::str text, const std::vector<std::string>& operations, i
   veil::Lines lines;
   const std::string_view all(start, static_cast<size_t>(size));
   try {
-    veil::read_lines(all, operations, layers, lines);
+    veil::unlocked([&] { veil::read_lines(all, operations, layers, lines); });
   } catch (const veil::NoNode& error) {
     const std::string_view line = all.substr(error.start, error.end - error.start);
     PyObject* shown =

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "passes/native/checks.h"
+#include "passes/native/masking/claims.h"
 #include "passes/native/masking/dependencies.h"
 #include "passes/native/masking/sums.h"
 
@@ -20,7 +21,8 @@ void make_dependencies(Dependencies* self, const Column<int32_t>& source, int32_
   for (const int32_t number : span(source)) {
     if (number < -1 || number >= size) throw nb::value_error("there is no such source");
   }
-  Dependencies made(span(source), size, {first, args, source.size()}, most_words);
+  Dependencies made = unlocked(
+      [&] { return Dependencies(span(source), size, {first, args, source.size()}, most_words); });
   if (!made.is_whole()) throw std::length_error("sets of sources take more words than are given");
   new (self) Dependencies(std::move(made));
 }
@@ -39,13 +41,14 @@ bool have_order(const Dependencies& all, const Column<int32_t>& nodes, const Col
   for (const int32_t node : span(nodes)) known(all, node);
   of_one_length(nodes.size(), {first.size() - 1});
   are_lists(first, witnesses, static_cast<size_t>(all.size()));
-  return all.have_order(span(nodes), span(first), span(witnesses));
+  return unlocked([&] { return all.have_order(span(nodes), span(first), span(witnesses)); });
 }
 
 nb::object reached_nodes(const Column<uint8_t>& start, const Column<uint8_t>& closed,
                          const Column<int64_t>& first, const Column<int32_t>& args) {
   of_one_length(start.size(), {closed.size()});
-  return array(reached(span(start), span(closed), {first, args, start.size()}));
+  return array(
+      unlocked([&] { return reached(span(start), span(closed), {first, args, start.size()}); }));
 }
 
 // Arrays that a sum is read of, kept as long as it is.
@@ -126,26 +129,34 @@ class BoundSums {
   Sums sums_;
 };
 
-// What hides values from a coalition.
-class BoundWitnesses {
+// What a coalition sees.
+class BoundView {
  public:
-  BoundWitnesses(const BoundSums& sums, const Dependencies& depends, Column<uint8_t> is_hidden,
-                 Column<int32_t> bits, Column<int32_t> makers, Column<int32_t> phases,
-                 Column<int32_t> selected)
+  BoundView(const BoundSums& sums, const Dependencies& depends, Column<uint8_t> is_hidden,
+            Column<int32_t> bits, Column<int32_t> makers, Column<int32_t> phases,
+            Column<int32_t> selected, Column<int32_t> passed, Column<int32_t> whole,
+            Column<int32_t> masked, Column<uint8_t> hides)
       : sums_(sums),
         depends_(depends),
         is_hidden_(std::move(is_hidden)),
         bits_(std::move(bits)),
         makers_(std::move(makers)),
         phases_(std::move(phases)),
-        selected_(std::move(selected)) {
+        selected_(std::move(selected)),
+        passed_(std::move(passed)),
+        whole_(std::move(whole)),
+        masked_(std::move(masked)),
+        hides_(std::move(hides)) {
     const SummedColumns& columns = sums.sums().columns();
     const size_t nodes = columns.facts.size();
-    of_one_length(nodes, {depends.nodes(), phases_.size(), selected_.size()});
+    of_one_length(nodes, {depends.nodes(), phases_.size(), selected_.size(), passed_.size(),
+                          whole_.size(), masked_.size()});
     of_one_length(is_hidden_.size(), {bits_.size(), makers_.size()});
     are_numbered(bits_, static_cast<size_t>(depends.size()));
     are_numbered(makers_, nodes, -1);
-    are_numbered(selected_, nodes);
+    are_numbered(phases_, static_cast<size_t>(kPhases));
+    for (const auto* walk : {&selected_, &passed_, &whole_, &masked_}) are_numbered(*walk, nodes);
+    of_one_length(hides_.size(), {columns.signs.size()});
     for (size_t i = 0; i < nodes; ++i) {
       const int64_t number = columns.numbers[i];
       const bool is_draw = columns.is(static_cast<int32_t>(i), kDraw);
@@ -155,20 +166,30 @@ class BoundWitnesses {
     }
   }
 
-  nb::tuple of(int64_t value, int32_t phase) const {
-    const HiddenDraws draws{span(is_hidden_), span(bits_), span(makers_), span(phases_),
-                            span(selected_)};
-    const auto found = witnesses(sums_.sums(), depends_, draws, sums_.known(value), phase);
-    nb::list all;
-    for (const int32_t draw : found) all.append(draw);
-    return nb::tuple(all);
+  nb::tuple claims(const Column<int64_t>& messages, const Column<int64_t>& keys,
+                   const Column<int64_t>& first, const Column<int32_t>& draws) const {
+    are_numbered(messages, sums_.sums().columns().facts.size());
+    of_one_length(keys.size(), {first.size() - 1});
+    are_lists(first, draws, is_hidden_.size());
+    Claims found = unlocked([&] {
+      const HiddenDraws hidden{span(is_hidden_), span(bits_), span(makers_), span(phases_),
+                               span(selected_)};
+      const Behind behind{span(passed_), span(whole_), span(masked_)};
+      const Rooted rooted{span(keys), span(first), span(draws)};
+      return claims_of(sums_.sums(), depends_, hidden, behind, rooted, span(hides_),
+                       span(messages));
+    });
+    return nb::make_tuple(array(std::move(found.messages)), array(std::move(found.values)),
+                          array(std::move(found.witnesses.first)),
+                          array(std::move(found.witnesses.rows)));
   }
 
  private:
   const BoundSums& sums_;
   const Dependencies& depends_;
   Column<uint8_t> is_hidden_;
-  Column<int32_t> bits_, makers_, phases_, selected_;
+  Column<int32_t> bits_, makers_, phases_, selected_, passed_, whole_, masked_;
+  Column<uint8_t> hides_;
 };
 
 void make_sums(BoundSums* self, Column<uint32_t> facts, Column<uint8_t> ops,
@@ -200,12 +221,18 @@ void bind_masking(nb::module_& m) {
            "types"_a, "values"_a, "most"_a)
       .def("of", &BoundSums::of, "start"_a, "behind_messages"_a)
       .def("scaled", &BoundSums::scaled, "row"_a);
-  nb::class_<BoundWitnesses>(m, "Witnesses")
+  nb::class_<BoundView>(m, "View")
       .def(nb::init<const BoundSums&, const Dependencies&, Column<uint8_t>, Column<int32_t>,
-                    Column<int32_t>, Column<int32_t>, Column<int32_t>>(),
+                    Column<int32_t>, Column<int32_t>, Column<int32_t>, Column<int32_t>,
+                    Column<int32_t>, Column<int32_t>, Column<uint8_t>>(),
            "sums"_a, "depends"_a, "is_hidden"_a, "bits"_a, "makers"_a, "phases"_a, "selected"_a,
-           nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
-      .def("of", &BoundWitnesses::of, "value"_a, "phase"_a);
+           "passed"_a, "whole"_a, "masked"_a, "hides"_a, nb::keep_alive<1, 2>(),
+           nb::keep_alive<1, 3>())
+      .def("claims", &BoundView::claims, "messages"_a, "keys"_a, "first"_a, "draws"_a);
+  m.attr("ROOTS") = nb::int_(static_cast<uint32_t>(kRoots));
+  m.attr("PUBLIC") = nb::int_(static_cast<uint32_t>(kPublic));
+  m.attr("OF_EACH") = nb::int_(static_cast<uint32_t>(kOfEach));
+  m.attr("PHASES") = nb::int_(kPhases);
 }
 
 }  // namespace veil

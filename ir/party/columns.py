@@ -171,7 +171,7 @@ class Columns:
         """A row of each element of `pairs`: attributes of these names as signed words of 64 bits, 0
         for what is no number.
         """
-        rows = [[_word(dict(pairs).get(name)) for name in names] for pairs in self.pairs]
+        rows = [[_word(own.get(name)) for name in names] for own in map(dict, self.pairs)]
         return np.array(rows, np.int64).reshape(-1, len(names))
 
     def having(self, name: str, value: object) -> npt.NDArray[np.bool_]:
@@ -187,7 +187,9 @@ class Columns:
 
 def _word(value: object) -> int:
     """A number modulo 2^64, as a signed word; 0 for anything else."""
-    found = value % (1 << 64) if isinstance(value, int) else 0
+    if not isinstance(value, int):
+        return 0
+    found = value % (1 << 64)
     return found - (1 << 64) if found >> 63 else found
 
 

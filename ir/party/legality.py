@@ -35,7 +35,8 @@ def check_party(program: Program) -> None:
 
     The rules but those of draws, look-ups and kept states ask for nothing but a node's form: its
     operation, attributes, place and tensor, and its operands' places and tensors. So each form is
-    looked at once, at its first node.
+    looked at once, at its first node. Places are looked at of all nodes together: where they fit,
+    as in most programs, forms are told apart without them.
 
     Raises:
         IllegalParty: with the node and the reason.
@@ -44,7 +45,7 @@ def check_party(program: Program) -> None:
     readers = np.repeat(np.arange(len(columns)), np.diff(columns.first))
     if (late := readers[columns.args >= readers]).size:
         raise _illegal_at(program, int(late[0]), "it reads what is made after it")
-    for row in _first_of_forms(columns):
+    for row in _first_of_forms(columns, by_place=not _places_fit(columns)):
         if reason := _illegal(program, program.nodes[row]):
             raise _illegal_at(program, row, reason)
     for row in columns.rows_of(*_FAR).tolist():
@@ -58,10 +59,33 @@ def _illegal_at(program: Program, row: int, reason: str) -> IllegalParty:
     return IllegalParty(f"%{row} = {program.nodes[row].op.name}: {reason}")
 
 
-def _first_of_forms(columns: Columns) -> list[int]:
+def _places_fit(columns: Columns) -> bool:
+    """Whether no node's place, or its operands' places, break a rule of `_illegal`."""
+    party, phase, entry = columns.party, columns.phase, columns.entry
+    counts = np.diff(columns.first)
+    readers = np.repeat(np.arange(len(columns)), counts)
+    args, is_send = columns.args, columns.op == NUMBERS[ops.SEND]
+    crosses = party[args] != party[readers]
+    fits = np.array_equal(crosses, is_send[readers])
+    fits = fits and not ((entry[args] != entry[readers]) & (phase[args] != Phase.SETUP)).any()
+    fits = fits and not entry[phase == Phase.SETUP].any()
+    fixed = _PHASES[columns.op]
+    fits = fits and bool(((fixed == _ANY_PHASE) | (fixed == phase)).all())
+    # Operands are of no later phase, and some of the node's own where its operation has none.
+    fits = fits and not (phase[args] > phase[readers]).any()
+    own = np.zeros(len(columns), bool)
+    own[readers[phase[args] == phase[readers]]] = True
+    return bool(fits and own[(counts > 0) & (fixed == _ANY_PHASE)].all())
+
+
+_ANY_PHASE = -1
+_PHASES = np.array([_ANY_PHASE if op.phase is None else op.phase for op in ops.ALL])
+
+
+def _first_of_forms(columns: Columns, *, by_place: bool) -> list[int]:
     """The first node of each form that there is."""
     is_const = (columns.op == NUMBERS[ops.CONST]).astype(np.int32)
-    seen = [columns.place, columns.tensor, is_const]
+    seen = [*([columns.place] if by_place else []), columns.tensor, is_const]
     own = [columns.op.astype(np.int32), columns.attributes]
     found: list[int] = first_of_forms(seen, own, columns.first, columns.args).tolist()
     return found

@@ -12,10 +12,10 @@ are kept for later compilations, by all that their forms say.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import count
+from itertools import count, pairwise
 
 import numpy as np
 
@@ -46,18 +46,6 @@ class Template:
     messages: Flags
     draws: Int64s
     drawn: Int64s
-
-    @staticmethod
-    def of(code: Code, nodes: Sequence[int]) -> Template:
-        """The program of an action; `nodes` are the action's in the order of its form."""
-        numbers = {node: number for number, node in enumerate(nodes)}
-        return Template(
-            code.params,
-            np.array([numbers[node] for node in code.streams.tolist()], np.int64),
-            code.messages,
-            code.draws,
-            np.array([numbers[node] for node in code.drawn.tolist()], np.int64),
-        )
 
 
 @dataclass(frozen=True)
@@ -110,10 +98,21 @@ def _templates(
     if new:
         met = np.unique(form, return_index=True)[1][new]  # at its first action
         codes = fused_code(steps, keys, actions.take(met))
-        for number, code, own in zip(new, codes, nodes.take(met).tuples(), strict=True):
-            found[number] = made = Template.of(code, own)
-            _keep(said[number], made)
+        templates = _templates_of(codes, nodes.take(met), len(steps.schedule.columns))
+        for number, template in zip(new, templates, strict=True):
+            found[number] = template
+            _keep(said[number], template)
     return [template for template in found if template is not None]
+
+
+def _templates_of(codes: Sequence[Code], nodes: Lists, count: int) -> Iterator[Template]:
+    """Of programs of actions; `nodes` are the actions' in the orders of their forms."""
+    numbers = np.empty(count, np.int64)  # of an action's nodes in its form
+    ends = nodes.first.tolist()
+    for code, (begin, end) in zip(codes, pairwise(ends), strict=True):
+        numbers[nodes.rows[begin:end]] = np.arange(end - begin)
+        streams, drawn = numbers[code.streams], numbers[code.drawn]
+        yield Template(code.params, streams, code.messages, code.draws, drawn)
 
 
 @lru_cache(1)

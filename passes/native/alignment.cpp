@@ -33,6 +33,13 @@ struct Layer {
   std::vector<int64_t> largest;  // bytes of a message, of each group of those that are alike
 };
 
+// A message of a phase of a run, and the number of its link.
+struct Sent {
+  size_t node;
+  int32_t link;
+  int64_t bytes;
+};
+
 // What happens between two rounds, and in the second one.
 struct Round {
   std::map<int32_t, int64_t> work;                      // by party
@@ -58,6 +65,7 @@ class Alignment {
         at_(steps.facts.size(), 0),
         slow_(steps.facts.size(), kNever),
         senders_(steps.facts.size(), 0) {
+    note_sends();
     const auto layers = traffic.layers;
     for (size_t begin = 0, end; begin < layers.size(); begin = end) {
       end = begin;
@@ -92,9 +100,12 @@ class Alignment {
       }
       others.push_back({wanted_, all});
     }
-    least = time(best);
+    const std::vector<Position> wanted = best.wanted;
+    const Rounds early = early_rounds(steps_, wanted);
+    least = time(best.before, early);
     for (Aligned& other : others) {
-      const int64_t own = time(other);
+      const bool is_same = other.wanted == wanted;
+      const int64_t own = time(other.before, is_same ? early : early_rounds(steps_, other.wanted));
       if (own >= least - traffic_.round_bytes / kWorth) continue;
       least = own;
       best = std::move(other);
@@ -220,32 +231,62 @@ class Alignment {
     place_nodes(steps_, live_, wanted_, layer.begin, layer.end, at_);
   }
 
-  // Bytes: each round's busiest link, and what a link carries in the rounds' own time.
-  int64_t price(std::span<const Position> at) const {
-    std::vector<std::tuple<Position, int32_t, int32_t, int64_t>> sent;
-    for (size_t i = 0; i < at.size(); ++i) {
+  void note_sends() {
+    std::map<std::pair<int32_t, int32_t>, int32_t> links;
+    for (size_t i = 0; i < at_.size(); ++i) {
       if (!is_sent(i)) continue;
-      sent.emplace_back(at[i], sender_of(i), traffic_.parties[i], bytes_of(i));
+      const std::pair ends(sender_of(i), traffic_.parties[i]);
+      const auto next = static_cast<int32_t>(links.size());
+      sends_.push_back({i, links.try_emplace(ends, next).first->second, bytes_of(i)});
     }
-    std::sort(sent.begin(), sent.end());
-    int64_t total = 0, busiest = 0, own = 0;
-    std::tuple<Position, int32_t, int32_t> link{-1, 0, 0};
-    for (const auto& [place, sender, receiver, bytes] : sent) {
-      if (place != std::get<0>(link)) {
-        total += traffic_.round_bytes + std::exchange(busiest, 0);
-      }
-      const std::tuple next(place, sender, receiver);
-      if (std::exchange(link, next) != next) own = 0;
-      own += bytes;
-      busiest = std::max(busiest, own);
-    }
-    return total + busiest;
+    links_ = links.size();
   }
+
+  // Bytes: each round's busiest link, and what a link carries in the rounds' own time.
+  int64_t price(std::span<const Position> at) {
+    sort_sends(at);
+    std::vector<int64_t> carried(links_);  // in the round that is looked at
+    int64_t total = 0;
+    for (size_t round = 0, begin = 0; round < ends_.size(); begin = ends_[round++]) {
+      if (begin == ends_[round]) continue;
+      const std::span own(in_order_.begin() + begin, in_order_.begin() + ends_[round]);
+      int64_t busiest = 0;
+      for (const Sent* each : own) {
+        busiest = std::max(busiest, carried[each->link] += each->bytes);
+      }
+      for (const Sent* each : own) carried[each->link] = 0;
+      total += traffic_.round_bytes + busiest;
+    }
+    return total;
+  }
+
+  // Messages by rounds, those of a stage behind all of the one before; where each round's end.
+  void sort_sends(std::span<const Position> at) {
+    std::vector<Position> begins;  // of stages; at first how many rounds they have
+    for (const Sent& each : sends_) {
+      const auto stage = static_cast<size_t>(steps_.stages[each.node]);
+      begins.resize(std::max(begins.size(), stage + 1));
+      begins[stage] = std::max(begins[stage], level(at[each.node]) + 1);
+    }
+    Position rounds = 0;
+    for (Position& begin : begins) begin = std::exchange(rounds, rounds + begin);
+    const auto round_of = [&](const Sent& each) {
+      return static_cast<size_t>(begins[steps_.stages[each.node]] + level(at[each.node]));
+    };
+    ends_.assign(static_cast<size_t>(rounds), 0);
+    for (const Sent& each : sends_) ++ends_[round_of(each)];
+    size_t before = 0;
+    for (size_t& end : ends_) end = std::exchange(before, before + end);
+    in_order_.resize(sends_.size());
+    for (const Sent& each : sends_) in_order_[ends_[round_of(each)]++] = &each;
+  }
+
+  static Position level(Position at) { return at & ((Position{1} << kLevelBits) - 1); }
 
   // Until the last party is done, all phases together, as bytes that a link carries meanwhile: in
   // each round a party multiplies, sends, and goes on when what is sent to it is there.
-  int64_t time(const Aligned& aligned) const {
-    const Rounds rounds = batch_rounds(steps_, traffic_.parties, aligned.wanted, aligned.before);
+  int64_t time(std::span<const uint8_t> before, const Rounds& early) const {
+    const Rounds rounds = late_rounds(steps_, traffic_.parties, before, early);
     std::map<Position, Round> events;
     for (size_t i = 0; i < rounds.at.size(); ++i) {
       if (is_sent(i)) {
@@ -283,6 +324,10 @@ class Alignment {
   const Traffic& traffic_;
   std::vector<uint8_t> live_;
   std::vector<Layer> layers_;
+  std::vector<Sent> sends_;
+  size_t links_ = 0;
+  std::vector<const Sent*> in_order_;  // by rounds
+  std::vector<size_t> ends_;
   std::vector<int32_t> group_;    // of each message of those alike in its layer, or kAlone
   std::vector<Position> wanted_;  // of each message: it isn't there before
   std::vector<Position> at_;

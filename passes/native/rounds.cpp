@@ -120,13 +120,12 @@ void place_nodes(const Steps& steps, std::span<const uint8_t> live,
   }
 }
 
-Rounds batch_rounds(const Steps& steps, std::span<const int32_t> parties,
-                    std::span<const Position> wanted, std::span<const uint8_t> before) {
-  const auto [facts, stages, operands] = steps;
+Rounds early_rounds(const Steps& steps, std::span<const Position> wanted) {
+  const auto& [facts, stages, operands] = steps;
   const size_t nodes = facts.size();
   Rounds found{live_nodes(facts, operands), std::vector<Position>(nodes), {0}};
-  std::vector<Position>& at = found.at;
-  place_nodes(steps, found.live, wanted, 0, nodes, at);
+  const std::vector<Position>& at = found.at;
+  place_nodes(steps, found.live, wanted, 0, nodes, found.at);
   for (size_t i = 0; i < nodes; ++i) {
     if (!found.live[i]) continue;
     const Position stage = static_cast<Position>(stages[i]) << kLevelBits;
@@ -135,14 +134,25 @@ Rounds batch_rounds(const Steps& steps, std::span<const int32_t> parties,
       found.rounds[stages[i]] = std::max(found.rounds[stages[i]], at[i] - stage);
     }
   }
-  if (std::ranges::count(before, kMessages)) hold_products(steps, before, found);
-  const Sending sending(steps, parties, found);
-  from_the_end(steps, found, [&](size_t i, Position needed, Position late) {
-    const bool waits = before[i] != kNothing && stages[i] != 0 && needed != kNever;
-    if (waits) late = sending.quiet(parties[i], late, std::min(needed, end_of(steps, found, i)));
-    return at[i] = late;
-  });
   return found;
+}
+
+Rounds late_rounds(const Steps& steps, std::span<const int32_t> parties,
+                   std::span<const uint8_t> before, Rounds early) {
+  const auto& [facts, stages, operands] = steps;
+  if (std::ranges::count(before, kMessages)) hold_products(steps, before, early);
+  const Sending sending(steps, parties, early);
+  from_the_end(steps, early, [&](size_t i, Position needed, Position late) {
+    const bool waits = before[i] != kNothing && stages[i] != 0 && needed != kNever;
+    if (waits) late = sending.quiet(parties[i], late, std::min(needed, end_of(steps, early, i)));
+    return early.at[i] = late;
+  });
+  return early;
+}
+
+Rounds batch_rounds(const Steps& steps, std::span<const int32_t> parties,
+                    std::span<const Position> wanted, std::span<const uint8_t> before) {
+  return late_rounds(steps, parties, before, early_rounds(steps, wanted));
 }
 
 }  // namespace veil

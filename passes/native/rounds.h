@@ -43,8 +43,15 @@ struct Rounds {
   std::vector<int64_t> rounds;  // of each stage
 };
 
-// `parties`: of each node who has it, of a send its receiver; `wanted`: of each send the place that
-// it is not at before; `before`: of each node what goes before it.
+// All nodes as early as they can run. `wanted`: of each send the place that it is not at before.
+Rounds early_rounds(const Steps& steps, std::span<const Position> wanted);
+
+// From there on what is cheap late, and products as they are to run. `parties`: of each node who
+// has it, of a send its receiver; `before`: of each node what goes before it.
+Rounds late_rounds(const Steps& steps, std::span<const int32_t> parties,
+                   std::span<const uint8_t> before, Rounds early);
+
+// One behind the other.
 Rounds batch_rounds(const Steps& steps, std::span<const int32_t> parties,
                     std::span<const Position> wanted, std::span<const uint8_t> before);
 

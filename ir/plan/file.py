@@ -17,7 +17,8 @@ import dataclasses
 import json
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ import yaml
 
 from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.files.file_kinds import FileKind, mistaken
+from veilgraph.ir.files.plain_yaml import plain_yaml
 from veilgraph.ir.files.whole_files import PUBLIC, placed_whole
 from veilgraph.ir.plan.checks import check, hints_of, record, typed
 from veilgraph.ir.plan.plan import TABLES, Plan, digest_of, entries, manifest_fields
@@ -39,6 +41,7 @@ from veilgraph.ir.plan.tables import (
 DATE = (1980, 1, 1, 0, 0, 0)
 MOST_TEXT = 256 << 20  # of the manifest, the layers and all IR together
 TEXTS = ("manifest.yaml", "layers.json")
+IR = "ir/"
 HINT = "Compile the model again, or ask for the plan again."
 MODEL = "This is a model: `veilgraph compile` makes a plan of it."
 OTHER_FILES = {
@@ -46,7 +49,6 @@ OTHER_FILES = {
     ".pt2": MODEL,
     ".weights": "These are weights; the plan is the .plan beside them.",
 }
-DEEPEST = 16  # nested collections of a manifest
 # What zipfile, zlib, PyYAML, json and the checks raise on a file that is no plan; encrypted entries
 # and unknown compressions are RuntimeErrors.
 DAMAGES = (
@@ -72,7 +74,7 @@ def save(plan: Plan, path: str | Path) -> None:
         with placed_whole(path, PUBLIC) as file, zipfile.ZipFile(file, "w") as archive:
             for name, content in entries(plan, _manifest_text(plan)):
                 entry = zipfile.ZipInfo(name, DATE)
-                is_text = name.startswith("ir/")
+                is_text = name.startswith(IR)
                 entry.compress_type = zipfile.ZIP_DEFLATED if is_text else zipfile.ZIP_STORED
                 entry.external_attr = 0o644 << 16
                 archive.writestr(entry, content)
@@ -123,17 +125,35 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _read(archive: zipfile.ZipFile, path: Path) -> Plan:
-    contents = _contents(archive, path.stat().st_size)
-    fields = _parsed_yaml(contents.pop("manifest.yaml"))
-    if not isinstance(fields, dict) or not isinstance(fields.get("format"), int):
-        raise ValueError("its manifest names no format")
-    if fields["format"] != FORMAT_VERSION:
-        raise UsageError(
-            f"{path} is a plan of format {fields['format']}, and this Veilgraph reads format "
-            f"{FORMAT_VERSION}.",
-            "Compile the model again with this version, at all parties.",
-        )
-    stated = fields.pop("digest")
+    texts, others = _sane_entries(archive, path.stat().st_size)
+    with ThreadPoolExecutor(2) as pool:
+        # Texts are inflated while all else is read, and hashed while it is looked at.
+        inflated = pool.submit(_texts, archive, texts)
+        contents = {entry.filename: archive.read(entry) for entry in others}
+        fields = plain_yaml(contents.pop("manifest.yaml"))
+        if not isinstance(fields, dict) or not isinstance(fields.get("format"), int):
+            raise ValueError("its manifest names no format")
+        if fields["format"] != FORMAT_VERSION:
+            raise UsageError(
+                f"{path} is a plan of format {fields['format']}, and this Veilgraph reads format "
+                f"{FORMAT_VERSION}.",
+                "Compile the model again with this version, at all parties.",
+            )
+        stated = fields.pop("digest")
+        plan = _plan(fields, contents)
+        # The manifest as it is read: what it says of the tables is held against them meanwhile.
+        digested = pool.submit(_digested, plan, inflated, fields)
+        check(plan)
+        if fields != manifest_fields(plan):
+            raise ValueError("its manifest says what its tables do not")
+        plan, found = digested.result()
+    if found != stated:
+        raise SecurityAbort(f"{path} was changed after it was compiled: its digest differs.", HINT)
+    return plan
+
+
+def _plan(fields: Mapping[str, Any], contents: dict[str, bytes]) -> Plan:
+    """What a manifest and the other entries say; of the texts nothing yet."""
     names = [f.name for f in dataclasses.fields(Manifest)]
     layers = json.loads(contents.pop("layers.json"))
     plan = Plan(
@@ -144,54 +164,47 @@ def _read(archive: zipfile.ZipFile, path: Path) -> Plan:
         },
         layers=typed(tuple[Layer, ...], layers, "layers"),
         constants=contents.pop("constants.bin"),
-        ir={
-            name.removeprefix("ir/"): contents.pop(name).decode()
-            for name in list(contents)
-            if name.startswith("ir/")
-        },
     )
     if contents:
         raise ValueError(f"it has an entry that no plan has: {min(contents)!r}")
-    check(plan)
-    described = manifest_fields(plan)
-    if fields != described:
-        raise ValueError("its manifest says what its tables do not")
-    vars(plan)["digest"] = found = digest_of(plan, described)  # as the cached property would
-    if found != stated:
-        raise SecurityAbort(f"{path} was changed after it was compiled: its digest differs.", HINT)
     return plan
 
 
-def _contents(archive: zipfile.ZipFile, file_bytes: int) -> dict[str, bytes]:
-    """Every entry, once its size is known to be sane: only IR text is compressed."""
+def _digested(
+    plan: Plan, texts: Future[dict[str, str]], fields: Mapping[str, Any]
+) -> tuple[Plan, str]:
+    """The plan with its texts, and its digest, which it keeps."""
+    whole = dataclasses.replace(plan, ir=texts.result())
+    vars(whole)["digest"] = found = digest_of(whole, fields)  # as the cached property would
+    return whole, found
+
+
+def _texts(archive: zipfile.ZipFile, entries: Sequence[zipfile.ZipInfo]) -> dict[str, str]:
+    """The IR's, by level."""
+    return {each.filename.removeprefix(IR): archive.read(each).decode() for each in entries}
+
+
+def _sane_entries(
+    archive: zipfile.ZipFile, file_bytes: int
+) -> tuple[list[zipfile.ZipInfo], list[zipfile.ZipInfo]]:
+    """IR texts, and all others, once their sizes are sane: only texts are compressed."""
     entries = archive.infolist()
     if len({entry.filename for entry in entries}) < len(entries):
         raise ValueError("its entries are repeated")
     if sum(entry.compress_size for entry in entries) > file_bytes:
         raise ValueError("its entries are larger than the file")
-    text_bytes = 0
+    texts, others, text_bytes = list[zipfile.ZipInfo](), list[zipfile.ZipInfo](), 0
     for entry in entries:
-        name, is_ir = entry.filename, entry.filename.startswith("ir/")
+        name, is_ir = entry.filename, entry.filename.startswith(IR)
         stored = entry.compress_type == zipfile.ZIP_STORED
         if not is_ir and not (stored and entry.file_size == entry.compress_size):
             raise ValueError(f"{name} is compressed, or not as long as it says")
         if is_ir or name in TEXTS:
             text_bytes += entry.file_size
+        (texts if is_ir else others).append(entry)
     if text_bytes > MOST_TEXT:
         raise ValueError("its text is too large")
-    return {entry.filename: archive.read(entry) for entry in entries}
-
-
-def _parsed_yaml(text: bytes) -> Any:
-    """YAML without aliases and deep nesting, which grow or recurse without end."""
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    depth = 0
-    for event in yaml.parse(text, Loader=loader):
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEPEST or isinstance(event, yaml.AliasEvent):
-            raise ValueError("its manifest has aliases, or is nested without need")
-    return yaml.load(text, Loader=loader)
+    return texts, others
 
 
 def _program(contents: dict[str, bytes], name: str, fields: object) -> PartyPlan:

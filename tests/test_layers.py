@@ -26,7 +26,7 @@ VERIFIER = {
     *("emit_party", "facts"),
     *("fuse_local", "fused_code", "fused_templates", "independent_rows", "lifetimes", "lower"),
     *("products", "step_tables"),
-    *("sums", "tree_roots", "walks"),
+    *("sums", "together", "tree_roots", "walks"),
     *("verify_masking", "verify_outputs", "verify_states", "version"),
 }
 PACKAGE = Path(veilgraph.__file__).parent

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import islice
 from math import prod
@@ -141,20 +142,32 @@ class _Reading:
         text = text.removesuffix("\n")
         end = text.find("\n%")
         head, body = (text, "") if end < 0 else (text[:end], text[end + 1 :])
-        lines = iter(head.split("\n"))
-        word, _, rest = next(lines).partition(" ")
+        lines = head.split("\n")
+        layers = 1 + sum(line.startswith("layer ") for line in lines)
+        with ThreadPoolExecutor(1) as pool:
+            read = pool.submit(read_lines, body, [op.name for op in ops.ALL], layers)
+            self._head(lines)
+            self.program.nodes = Nodes(self._columns(read.result()))
+        return self.program
+
+    def _head(self, lines: Sequence[str]) -> None:
+        """Parties, layers and draws."""
+        word, _, rest = lines[0].partition(" ")
         parties = tuple(rest.split(" "))
         known = len(set(parties)) == len(parties) <= MOST_PARTIES
         if word != "parties" or not (known and all(name.isidentifier() for name in parties)):
             raise ValueError("its first line does not name its parties")
         self.program.parties = parties
-        for line in lines:
-            if line.startswith("draw "):
-                self._draw(line)
-            else:
+        draws = self.program.draws
+        for line in lines[1:]:
+            if not line.startswith("draw "):
                 self._layer(line)
-        self.program.nodes = Nodes(self._columns(body))
-        return self.program
+                continue
+            number, _, told = line[5:].partition(" ")
+            if number != str(len(draws)):
+                raise ValueError(f"a draw out of order: {_shown(line)}")
+            drawn = self._drawn.get(told) or self._drawing(line, told)
+            draws.append(Draw(len(draws), *drawn))
 
     def _layer(self, line: str) -> None:
         layers = self.program.layers
@@ -167,22 +180,18 @@ class _Reading:
             raise ValueError(f"no name of a layer: {_shown(line)}")
         layers.append(quoted)
 
-    def _draw(self, line: str) -> None:
-        _, number, told = line.split(" ", 2)
-        draws = self.program.draws
-        if number != str(len(draws)):
-            raise ValueError(f"a draw out of order: {_shown(line)}")
-        if told not in self._drawn:
-            *names, phase = told.split(" ")
-            parties = self.program.parties
-            holders = frozenset(parties.index(name) for name in names if name in parties)
-            if len(holders) != len(names) or not holders:
-                raise ValueError(f"a draw of nobody: {_shown(line)}")
-            self._drawn[told] = holders, _phase(phase)
-        draws.append(Draw(len(draws), *self._drawn[told]))
+    def _drawing(self, line: str, told: str) -> tuple[frozenset[int], Phase]:
+        """Who holds a draw, and its phase; many lines say the same."""
+        *names, phase = told.split(" ")
+        parties = self.program.parties
+        holders = frozenset(parties.index(name) for name in names if name in parties)
+        if len(holders) != len(names) or not holders:
+            raise ValueError(f"a draw of nobody: {_shown(line)}")
+        self._drawn[told] = found = holders, _phase(phase)
+        return found
 
-    def _columns(self, text: str) -> Columns:
-        read = read_lines(text, [op.name for op in ops.ALL], len(self.program.layers))
+    def _columns(self, read: tuple[Any, ...]) -> Columns:
+        """Of what `read_lines` gave."""
         if len(read) == 2:
             reason, line = read
             raise ValueError(f"{reason}: {_shown(line)}")

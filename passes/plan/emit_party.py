@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property, lru_cache
 from math import prod
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ from veilgraph.passes.plan.assign_buffers import Location, Memory
 from veilgraph.passes.plan.cut_messages import Pieces
 from veilgraph.passes.plan.fuse_local import LocalSteps, base_of
 from veilgraph.passes.plan.fused_templates import FusedPrograms
-from veilgraph.passes.plan.step_tables import Emitted, StepTables
+from veilgraph.passes.plan.step_tables import Emitted, EmittedRows, StepTables
 
 Strides = tuple[int, ...]
 Named = dict[tuple[int, str], Tensor]  # by entry and name; weights and states are entry 0's
@@ -51,30 +52,20 @@ class View(NamedTuple):
     strides: Strides
 
 
+@lru_cache(1 << 12)
 def contiguous(shape: Shape) -> Strides:
     return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
-def emit_party(
-    steps: LocalSteps,
-    memory: Memory,
-    pieces: Pieces,
-    party: int,
-    constants: Sequence[int],
-    owned: Sequence[Tensor],
-    fused: FusedPrograms,
-) -> PartyPlan:
-    """The tables of one party.
+def emit_party(steps: LocalSteps, memory: Memory, party: int, constants: Sequence[int]) -> Emission:
+    """The steps of one party but the fused ones; `Emission.plan` makes its tables.
 
     Args:
-        pieces: of its messages, in the order of the wire.
         constants: byte offset of each public tensor in the plan's constants.
-        owned: inputs, weights and states, then outputs, one of which may have an input's name;
-            their offsets are still zero.
-        fused: the programs of its fused steps.
     """
-    named = {(t.entry, t.name): t for t in reversed(owned)}, {(t.entry, t.name): t for t in owned}
-    return _Emission(steps, memory, pieces, party, constants, fused).run(*named)
+    found = Emission(steps, memory, party, constants)
+    found.run()
+    return found
 
 
 def _placed(node: Node, tensor: Tensor, offset: int) -> Tensor:
@@ -89,28 +80,23 @@ def _part_of(node: Node, tensor: Tensor, offset: int) -> Share:
     return Share(**vars(placed), part=node["part"], parts=node["of"])
 
 
-class _Emission:
+class Emission:
+    """One party's steps, as they are emitted."""
+
     def __init__(
-        self,
-        steps: LocalSteps,
-        memory: Memory,
-        pieces: Pieces,
-        party: int,
-        constants: Sequence[int],
-        fused: FusedPrograms,
+        self, steps: LocalSteps, memory: Memory, party: int, constants: Sequence[int]
     ) -> None:
         self.steps = steps
         self.program = steps.schedule.program
         self.memory = memory
-        self.pieces = pieces
         self.party = party
         self.constants = constants
-        self.emitted = Emitted()
-        self.fused = fused
         self.own = steps.of_parties[party]
         self.action = 0  # whose steps are emitted
+        self._emitted = Emitted()
 
-    def run(self, given: Named, outputs: Named) -> PartyPlan:
+    def run(self) -> None:
+        """Emits the steps of all actions that are not fused."""
         for number in np.flatnonzero(self.own.fused == 0).tolist():
             self.action = number
             node = self.program.nodes[self.own.leads[number]]
@@ -118,19 +104,35 @@ class _Emission:
                 EMIT[node.op](self, node)
             else:
                 self._emit_kernel(DECLARED[node.op.kernel], node)
+
+    @cached_property
+    def emitted(self) -> EmittedRows:
+        return self._emitted.rows()
+
+    def plan(self, pieces: Pieces, fused: FusedPrograms, owned: Sequence[Tensor]) -> PartyPlan:
+        """The party's tables.
+
+        Args:
+            pieces: of its messages, in the order of the wire.
+            fused: the programs of its fused steps.
+            owned: inputs, weights and states, then outputs, one of which may have an input's name;
+                their offsets are still zero.
+        """
+        given: Named = {(t.entry, t.name): t for t in reversed(owned)}
+        outputs: Named = {(t.entry, t.name): t for t in owned}
         layers = self.steps.schedule.columns.layer
-        tables = StepTables(self.own, self.emitted, self.fused, layers, self.pieces)
+        tables = StepTables(self.own, self.emitted, fused, layers, pieces)
         names = self.program.parties
         sources = self._sources(given, outputs)
         return PartyPlan(
             party=names[self.party],
-            **tables.tables(self._streams()),
+            **tables.tables(self._streams(fused)),
             kept=np.array(
                 [(k.phase, k.entry, (0,) * 6, k.offset, k.bytes) for k in sorted(self.memory.kept)],
                 dtype=KEPT,
             ),
             arena_bytes=self.memory.arena_bytes,
-            keys=tuple(tuple(names[i] for i in sorted(h)) for h in self.fused.keys),
+            keys=tuple(tuple(names[i] for i in sorted(h)) for h in fused.keys),
             inputs=tuple(t for op, t in sources if op is ops.INPUT),
             weights=tuple(t for op, t in sources if op is ops.WEIGHT),
             shares=tuple(t for _, t in sources if isinstance(t, Share)),
@@ -202,12 +204,12 @@ class _Emission:
 
     # Actions
 
-    def _streams(self) -> npt.NDArray[np.void]:
+    def _streams(self, fused: FusedPrograms) -> npt.NDArray[np.void]:
         """The buffers of all fused steps: vectors in memory, or in messages, or constants."""
-        columns, is_message = self.steps.schedule.columns, self.fused.messages != 0
-        base, start = columns.behind_views(self.fused.streams)
+        columns, is_message = self.steps.schedule.columns, fused.messages != 0
+        base, start = columns.behind_views(fused.streams)
         is_constant = (columns.op[base] == NUMBERS[ops.CONSTANT]) & ~is_message
-        node = np.where(is_message, self.fused.streams, base)
+        node = np.where(is_message, fused.streams, base)
         messages, values = self.memory.messages_of, self.memory.values
         offset = np.where(is_message, messages.offset[node], values.offset[node])
         offset[is_constant] = [
@@ -227,7 +229,7 @@ class _Emission:
         rows["kind"], rows["rank"] = kind, 1
         rows["bits"] = np.array([type.stored.bits for type in types], np.int64)[tensor]
         elements = columns.steps
-        rows["shape"][:, 0] = np.where(is_whole, elements[node], elements[self.fused.streams])
+        rows["shape"][:, 0] = np.where(is_whole, elements[node], elements[fused.streams])
         rows["strides"][:, 0] = 1
         return rows
 
@@ -238,7 +240,7 @@ class _Emission:
     def _call(self, kernel: str, node: Node, views: Sequence[View], params: Params) -> None:
         rows = [self._row(view) for view in views]
         values = np.array(params.values(), np.int64)
-        self.emitted.step(kernel, self.action, node.layer, rows, values)
+        self._emitted.step(kernel, self.action, node.layer, rows, values)
 
     def _emit_kernel(self, kernel: Kernel, node: Node) -> None:
         """An op that is a kernel: its result, its operands, its attributes as parameters."""
@@ -321,14 +323,14 @@ class _Emission:
 
 
 # The steps of each operation that is not fused, and of a constant that lies in memory.
-EMIT: Mapping[PartyOp, Callable[[_Emission, Node], None]] = {
-    ops.CONST: _Emission._emit_const,
-    ops.JOIN: _Emission._emit_join,
-    ops.CONCAT: _Emission._emit_concat,
-    ops.TRANSPOSE: _Emission._emit_transpose,
-    ops.SLICE: _Emission._emit_slice,
-    ops.PAD: _Emission._emit_pad,
-    ops.BROADCAST: _Emission._emit_broadcast,
-    ops.OUTPUT: _Emission._emit_output,
-    ops.KEEP: _Emission._emit_keep,
+EMIT: Mapping[PartyOp, Callable[[Emission, Node], None]] = {
+    ops.CONST: Emission._emit_const,
+    ops.JOIN: Emission._emit_join,
+    ops.CONCAT: Emission._emit_concat,
+    ops.TRANSPOSE: Emission._emit_transpose,
+    ops.SLICE: Emission._emit_slice,
+    ops.PAD: Emission._emit_pad,
+    ops.BROADCAST: Emission._emit_broadcast,
+    ops.OUTPUT: Emission._emit_output,
+    ops.KEEP: Emission._emit_keep,
 }

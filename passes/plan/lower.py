@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -23,10 +24,11 @@ from veilgraph.ir.types import Type
 from veilgraph.passes.party.batch_rounds import Schedule
 from veilgraph.passes.party.products import products
 from veilgraph.passes.plan.assign_buffers import assign_buffers
-from veilgraph.passes.plan.cut_messages import cut_messages
-from veilgraph.passes.plan.emit_party import emit_party
-from veilgraph.passes.plan.fuse_local import fuse_local
+from veilgraph.passes.plan.cut_messages import Pieces, cut_messages
+from veilgraph.passes.plan.emit_party import Emission, emit_party
+from veilgraph.passes.plan.fuse_local import LocalSteps, fuse_local
 from veilgraph.passes.plan.fused_templates import fused_programs
+from veilgraph.passes.together import together
 
 CONSTANT_ALIGNMENT = 64  # bytes
 
@@ -48,16 +50,22 @@ def lower(schedule: Schedule, tensors: Sequence[Tensor]) -> dict[str, PartyPlan]
     """
     program = schedule.program
     steps = fuse_local(schedule)
-    memories = assign_buffers(steps)
-    pieces = cut_messages(steps, memories)
     offsets, _ = lay_out(constants_of(program))
-    fused = fused_programs(steps)
+    (pieces, emissions), fused = together(
+        partial(_emitted, steps, offsets), partial(fused_programs, steps)
+    )
     return {
-        name: emit_party(
-            steps, memories[party], pieces[party], party, offsets, tensors, fused[party]
-        )
+        name: emissions[party].plan(pieces[party], fused[party], tensors)
         for party, name in enumerate(program.parties)
     }
+
+
+def _emitted(steps: LocalSteps, offsets: Sequence[int]) -> tuple[list[Pieces], list[Emission]]:
+    """What fused programs are not asked for: each party's messages, and its other steps."""
+    memories = assign_buffers(steps)
+    pieces = cut_messages(steps, memories)
+    parties = enumerate(memories)
+    return pieces, [emit_party(steps, memory, party, offsets) for party, memory in parties]
 
 
 def constants_of(program: Program) -> list[tuple[Type, int]]:

@@ -60,6 +60,21 @@ class Emitted:
         self.buffers.extend(buffers)
         self.params.append(params)
 
+    def rows(self) -> EmittedRows:
+        return EmittedRows(
+            np.array(self.steps, np.int64).reshape(-1, len(Step._fields)),
+            np.array(self.buffers, BUFFER),
+            np.concatenate([np.zeros(0, np.int64), *self.params]),
+        )
+
+
+class EmittedRows(NamedTuple):
+    """As `Emitted`; a row a step, as `Step` has them."""
+
+    steps: Int64s
+    buffers: npt.NDArray[np.void]
+    params: Int64s
+
 
 class _Rows(NamedTuple):
     """Steps as columns; `moment` orders them, those of one action being as they were emitted."""
@@ -85,7 +100,7 @@ class StepTables:
     """
 
     own: Actions
-    emitted: Emitted
+    emitted: EmittedRows
     fused: FusedPrograms
     layers: npt.NDArray[np.int32]
     pieces: Pieces
@@ -93,12 +108,10 @@ class StepTables:
     def tables(self, streams: npt.NDArray[np.void]) -> dict[str, npt.NDArray[Any]]:
         """By name; `streams` are the buffers of all fused steps."""
         steps, is_fused = self.steps(), self._rows.kernel == _FUSED
-        buffers = np.array(self.emitted.buffers, BUFFER)
-        params = np.concatenate([np.zeros(0, np.int64), *self.emitted.params])
         return {
             "steps": steps,
-            "buffers": _mixed(is_fused, self._rows.buffers, streams, buffers),
-            "params": _mixed(is_fused, self._rows.params, self.fused.params, params),
+            "buffers": _mixed(is_fused, self._rows.buffers, streams, self.emitted.buffers),
+            "params": _mixed(is_fused, self._rows.params, self.fused.params, self.emitted.params),
             "messages": self.messages(),
         }
 
@@ -138,7 +151,7 @@ class StepTables:
     def _rows(self) -> _Rows:
         """All steps, in order."""
         own, rounds = self.own, np.unique(self.pieces["place"])
-        emitted = np.array(self.emitted.steps, np.int64).reshape(-1, len(Step._fields)).T
+        emitted = self.emitted.steps.T
         fused = np.flatnonzero(own.fused)
         last = own.nodes.rows[own.nodes.first[fused + 1] - 1]
         counts = np.array(self.fused.counts, np.int64).reshape(-1, 2).T

@@ -9,11 +9,14 @@ revealed to whom is computed from the program. Needs no MLIR, no model and no we
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from veilgraph.ir.errors import SecurityAbort, UsageError, VeilgraphError
 from veilgraph.ir.party import ops
@@ -46,6 +49,7 @@ from veilgraph.passes.party.verify_masking import MOST_WORDS, coalitions, verify
 from veilgraph.passes.plan.cut_messages import PIECE_BYTES
 from veilgraph.passes.plan.lower import Cost, constants_of, costs, lay_out, lower
 from veilgraph.passes.plan.version import LOWERING_VERSION
+from veilgraph.passes.together import together
 from veilgraph.targets.suites import SUITES
 from veilgraph.targets.target import Target, target_of_roles
 from veilgraph.verification.findings import (
@@ -109,20 +113,20 @@ def require_lowering(manifest: Manifest) -> None:
 
 
 def _verify(plan: Plan) -> Verified:
-    check(plan)
-    chosen = _target(plan.manifest)
-    program = _program(plan)
-    _check_owners(plan.manifest, program)
-    _check_receivers(plan.manifest, program)
-    _check_entries(plan.manifest, program)
-    _check_constants(plan, program)
-    schedule = batch_rounds(program, plan.manifest.pace)
-    if len(schedule.live) < len(program.nodes):
+    chosen, program = together(partial(_checked_target, plan), partial(_program, plan))
+    # The grammar is looked at beside the rounds: native passes hold any program to what they take
+    # for granted.
+    _, schedule = together(
+        partial(_check_program, plan, program),
+        partial(batch_rounds, program, plan.manifest.pace),
+    )
+    if not schedule.is_live.all():
         raise _Lie("its program has nodes that no output needs")
     groups = coalitions(chosen)
-    verify_masking(schedule, groups, _receivers(plan.manifest))
-    _check_tables(plan, schedule)
-    _check_layers(plan.layers, costs(schedule))
+    seen, _ = together(
+        partial(_seen, plan, chosen, schedule, groups), partial(_check_tables, plan, schedule)
+    )
+    _check_layers(plan.layers, seen.costs)
     names = program.parties
     return Verified(
         plan.digest,
@@ -135,13 +139,34 @@ def _verify(plan: Plan) -> Verified:
         len(columns_of(program.nodes).rows_of(ops.SEND)),
         len(program.layers) - 1,
         tuple(_secrets(plan.manifest, program)),
-        tuple(_revealed(plan, chosen, program)),
+        seen.revealed,
         _rings(program),
-        independent_rows(program),
+        seen.rows,
     )
 
 
+@dataclass(frozen=True)
+class _Seen:
+    """What a program is found to do, once its masks hold."""
+
+    costs: Mapping[int, Cost]
+    revealed: tuple[Revealed, ...]
+    rows: int
+
+
+def _seen(plan: Plan, chosen: Target, schedule: Schedule, groups: Sequence[Sequence[int]]) -> _Seen:
+    verify_masking(schedule, groups, _receivers(plan.manifest))
+    program = schedule.program
+    revealed = tuple(_revealed(plan, chosen, program))
+    return _Seen(costs(schedule), revealed, independent_rows(program))
+
+
 # The suite, and the program
+
+
+def _checked_target(plan: Plan) -> Target:
+    check(plan)
+    return _target(plan.manifest)
 
 
 def _target(manifest: Manifest) -> Target:
@@ -171,8 +196,15 @@ def _program(plan: Plan) -> Program:
         raise _Lie("its program is for other parties")
     if tuple(layer.name for layer in plan.layers) != tuple(program.layers):
         raise _Lie("its layers are not those of its program")
-    check_party(program)
     return program
+
+
+def _check_program(plan: Plan, program: Program) -> None:
+    check_party(program)
+    _check_owners(plan.manifest, program)
+    _check_receivers(plan.manifest, program)
+    _check_entries(plan.manifest, program)
+    _check_constants(plan, program)
 
 
 # Owners, receivers, constants
@@ -292,7 +324,7 @@ def _compare(stated: PartyPlan, expected: PartyPlan) -> None:
     party = expected.party
     for table in TABLES:
         rows, others = getattr(stated, table), getattr(expected, table)
-        if rows.dtype == others.dtype and rows.tobytes() == others.tobytes():
+        if rows.dtype == others.dtype and _bytes(rows) == _bytes(others):
             continue
         same = min(len(rows), len(others))
         differs = np.flatnonzero(rows[:same] != others[:same])
@@ -301,6 +333,11 @@ def _compare(stated: PartyPlan, expected: PartyPlan) -> None:
     for field in ("arena_bytes", "keys", *LISTED):
         if getattr(stated, field) != getattr(expected, field):
             raise _Lie(f"{party}'s {field.replace('_', ' ')} are not its program's")
+
+
+def _bytes(table: npt.NDArray[Any]) -> memoryview:
+    """A table's bytes, not copied."""
+    return np.ascontiguousarray(table).view(np.uint8).data
 
 
 def _check_layers(layers: tuple[Layer, ...], found: Mapping[int, Cost]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,16 @@ def small_model() -> onnx.ModelProto:
 
 def compiled(**options: Any) -> Plan:
     return veilgraph.compile(small_model(), **options)[0]
+
+
+@cache
+def plan_of(way: str = "rep3") -> Plan:
+    """A plan of WAYS, compiled once in a process: whoever changes one changes a copy."""
+    plan = compiled(**WAYS[way])
+    for program in plan.programs.values():
+        for table in (program.steps, program.buffers, program.messages, program.params):
+            table.flags.writeable = False
+    return plan
 
 
 def bare(program: Program) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from small_plans_to_verify import WAYS, compiled
+from small_plans_to_verify import WAYS, plan_of
 from verbs import Compiled, json_of, reason, run_verb
 
 from veilgraph.ir.errors import SecurityAbort, UsageError
@@ -70,7 +70,7 @@ def test_the_lines_of_a_refusal_accept_the_plan(author: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_lines_accept_every_kind_of_plan(way: str) -> None:
-    plan = compiled(**WAYS[way])
+    plan = plan_of(way)
     (entry,) = yaml.safe_load("\n".join(accepting_lines(plan, verify(plan))))["consent"]
     assert entry["plan"] == plan.digest
     assert {name: set(to) for name, to in entry["reveal"].items()} == {
@@ -156,7 +156,7 @@ def test_what_an_entry_may_leave_open(author: str, copied: Compiled) -> None:
 def test_each_kind_of_what_is_revealed_is_asked_for(
     way: str, change: dict[str, Any], sentence: str, tmp_path: Path
 ) -> None:
-    plan = compiled(**WAYS[way])
+    plan = plan_of(way)
     write_configs(tmp_path, plan.manifest.parties)
     (entry,) = yaml.safe_load("\n".join(accepting_lines(plan, verify(plan))))["consent"]
     file = tmp_path / "carol.yaml"
@@ -199,7 +199,7 @@ def test_verify_tells_what_run_would(author: str, copied: Compiled) -> None:
 
 def test_names_of_a_plan_stay_names_in_the_lines(tmp_path: Path) -> None:
     """An output's name is its author's choice: it makes up no other entry."""
-    plan = compiled()
+    plan = plan_of()
     evil = "y: [bob]\n- author: eve"
     found = verify(plan)
     first = found.revealed[0]
@@ -213,7 +213,7 @@ def test_names_of_a_plan_stay_names_in_the_lines(tmp_path: Path) -> None:
 
 
 def test_a_signature_is_of_the_plan_that_runs(tmp_path: Path, author: str) -> None:
-    other: Plan = compiled()
+    other: Plan = plan_of()
     sign(other, Path("author.key"), signature_file(Path("digits.plan")))
     consenting({"author": "bob", **REVEAL}, authors={"bob": author})
     assert reason(*RUN)[0] == 6

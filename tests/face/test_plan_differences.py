@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_plans_to_verify import WAYS, bare, compiled, retold
+from small_plans_to_verify import bare, plan_of, retold
 from verbs import json_of, reason, run_verb
 
 
@@ -15,7 +15,7 @@ def plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans of one small model in the current folder, a file a way."""
     monkeypatch.chdir(tmp_path)
     for way in ("rep3", "rep3, two receivers", "rep3, mixed rings", "additive"):
-        compiled(**WAYS[way]).save(f"{way.rpartition(' ')[2]}.plan")
+        plan_of(way).save(f"{way.rpartition(' ')[2]}.plan")
 
 
 def changed(old: str, new: str, *options: str) -> dict[str, tuple[str, str]]:
@@ -61,7 +61,7 @@ def test_another_suite_is_shown_with_its_parties(plans: None) -> None:
 
 
 def test_words_alone_are_no_change(plans: None) -> None:
-    plan = compiled()
+    plan = plan_of()
     replace(plan, manifest=replace(plan.manifest, encoding="otherwise")).save("words.plan")
     shown = run_verb("inspect", "--diff", "rep3.plan", "words.plan").stdout
     assert "Nothing changed in what is revealed" in shown
@@ -69,7 +69,7 @@ def test_words_alone_are_no_change(plans: None) -> None:
 
 
 def test_a_plan_that_does_not_hold_is_named(plans: None) -> None:
-    plan = compiled()
+    plan = plan_of()
     retold(plan, bare).save("leaky.plan")
     for arguments in (("leaky.plan", "rep3.plan"), ("rep3.plan", "leaky.plan")):
         code, told = reason("inspect", "--diff", *arguments)

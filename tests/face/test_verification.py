@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
-from small_plans_to_verify import SAMPLES, WAYS, bare, compiled, insert, retold
+from small_plans_to_verify import SAMPLES, WAYS, bare, compiled, insert, plan_of, retold
 
 import veilgraph
 from veilgraph.ir.errors import SecurityAbort, UsageError
@@ -38,7 +38,7 @@ Change = Callable[[Plan], Plan]
 @pytest.fixture(scope="module")
 def plan() -> Plan:
     """Suite rep3: alice's input, bob's weights, alice receives; it has public constants."""
-    return compiled()
+    return plan_of()
 
 
 def refused(plan: Plan, match: str = "The plan is refused") -> SecurityAbort:
@@ -52,7 +52,7 @@ def refused(plan: Plan, match: str = "The plan is refused") -> SecurityAbort:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_honest_plans_hold(way: str, tmp_path: Path) -> None:
-    made = compiled(**WAYS[way])
+    made = plan_of(way)
     made.save(tmp_path / "model.plan")
     found = verify(Plan.load(tmp_path / "model.plan"))
     manifest = made.manifest
@@ -112,7 +112,7 @@ def test_what_two_receivers_of_one_name_learn_is_told_apart() -> None:
 
 
 def test_colluding_parties_are_those_of_the_suite() -> None:
-    found = verify(compiled(**WAYS["additive, three parties"]))
+    found = verify(plan_of("additive, three parties"))
     pairs = {("alice", "bob"), ("alice", "carol"), ("bob", "carol")}
     assert {*found.coalitions} == {("alice",), ("bob",), ("carol",), *pairs, ("dave",)}
 

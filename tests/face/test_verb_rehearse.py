@@ -69,17 +69,18 @@ def test_what_rounding_adds_is_what_was_allowed() -> None:
     found = rehearsed("perceptron", epochs=EPOCHS)
     assert found.rounding_noise.keys() == found.parameters.keys()
     most = max(found.rounding_noise, key=found.rounding_noise.__getitem__)
-    assert 0 < found.rounding_noise[most] < MAX_NOISE
+    share = found.rounding_noise[most]
+    assert 0 < share < MAX_NOISE
     assert found.rounding_line == (
-        f"Rounding added {units.percent(found.rounding_noise[most])} to the variance of the updates of "
-        f"`{most}`, the most of {len(found.rounding_noise)} parameters."
+        f"Rounding added {units.percent(share)} to the variance of the updates of `{most}`, the "
+        f"most of {len(found.rounding_noise)} parameters."
     )
     model = Perceptron().train()
     plan, weights = veilgraph.compile_training(
         model, DATA, batch=BATCH, rate=RATE, steps=STEPS, loss="cross_entropy", max_noise=0.0005
     )
     finer = veilgraph.rehearse(plan, weights, model, DATA, rate=RATE, epochs=EPOCHS)
-    assert max(finer.rounding_noise.values()) < found.rounding_noise[most] / 4
+    assert max(finer.rounding_noise.values()) < share / 4
 
 
 def test_batches_that_are_all_alike_say_nothing_of_noise() -> None:

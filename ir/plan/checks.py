@@ -35,7 +35,7 @@ MOST_PARTIES = 16
 MOST_ENTRIES = 64
 MOST_EXTENT = 1 << 40
 MOST_RANK = 32
-MOST_FRAC_BITS = 64
+MOST_FRAC_BITS = 128  # a bias has those of a product, its two operands' together
 MOST_INTEGER = 1 << 63
 
 R = TypeVar("R")

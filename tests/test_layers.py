@@ -18,7 +18,7 @@ AUDITED = (
     *("plan/tables.py", "plan/plan.py", "plan/file.py", "plan/checks.py", "types.py"),
     *("errors.py", "harmless.py", "roles.py"),
     *("files/whole_files.py", "files/file_kinds.py", "files/column_files.py"),
-    *("files/parquet_files.py", "files/plain_yaml.py"),
+    *("files/parquet_files.py", "files/plain_yaml.py", "files/beside.py"),
 )
 # Of passes/, on a party's host that verifies plans.
 VERIFIER = {
@@ -26,7 +26,7 @@ VERIFIER = {
     *("emit_party", "facts"),
     *("fuse_local", "fused_code", "fused_templates", "independent_rows", "lifetimes", "lower"),
     *("products", "step_tables"),
-    *("sums", "together", "tree_roots", "walks"),
+    *("sums", "tree_roots", "walks"),
     *("verify_masking", "verify_outputs", "verify_states", "version"),
 }
 PACKAGE = Path(veilgraph.__file__).parent

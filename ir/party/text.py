@@ -19,13 +19,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from math import prod
 from typing import Any
 
 from veilgraph.ir.errors import ResourceLimitError
+from veilgraph.ir.files.beside import Beside
 from veilgraph.ir.party import ops
 from veilgraph.ir.party._native import read_lines
 from veilgraph.ir.party.columns import Columns, Nodes, Pairs, columns_of
@@ -144,8 +144,7 @@ class _Reading:
         head, body = (text, "") if end < 0 else (text[:end], text[end + 1 :])
         lines = head.split("\n")
         layers = 1 + sum(line.startswith("layer ") for line in lines)
-        with ThreadPoolExecutor(1) as pool:
-            read = pool.submit(read_lines, body, [op.name for op in ops.ALL], layers)
+        with Beside(partial(read_lines, body, [op.name for op in ops.ALL], layers)) as read:
             self._head(lines)
             self.program.nodes = Nodes(self._columns(read.result()))
         return self.program

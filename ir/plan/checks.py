@@ -88,7 +88,7 @@ def typed(hint: Any, value: Any, name: str) -> Any:
         return {typed(str, key, name): typed(inner[1], each, name) for key, each in value.items()}
     if is_record:
         return record(hint, value)
-    if hint is object or (hint is str and isinstance(value, str)):
+    if (hint is object and _is_plain(value)) or (hint is str and isinstance(value, str)):
         return value
     if hint is bool and isinstance(value, bool):
         return value
@@ -98,6 +98,21 @@ def typed(hint: Any, value: Any, name: str) -> Any:
     if hint is float and (is_number or isinstance(value, float)) and not math.isnan(value):
         return float(value)
     raise ValueError(f"{name} is {str(value)[:40]!r}, not what it should be")
+
+
+def _is_plain(value: object) -> bool:
+    """Whether JSON says this and nothing else: no date, and no key that it would make a word of."""
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(each) for key, each in value.items())
+    return value is None or (
+        (
+            isinstance(value, str | int)
+            and not (isinstance(value, int) and abs(value) >= MOST_INTEGER)
+        )
+        or (isinstance(value, float) and math.isfinite(value))
+    )
 
 
 # The whole

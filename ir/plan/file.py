@@ -18,7 +18,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,12 @@ import numpy as np
 import yaml
 
 from veilgraph.ir.errors import SecurityAbort, UsageError
+from veilgraph.ir.files.beside import Beside
 from veilgraph.ir.files.file_kinds import FileKind, mistaken
 from veilgraph.ir.files.plain_yaml import plain_yaml
 from veilgraph.ir.files.whole_files import PUBLIC, placed_whole
 from veilgraph.ir.plan.checks import check, hints_of, record, typed
-from veilgraph.ir.plan.plan import TABLES, Plan, digest_of, entries, manifest_fields
+from veilgraph.ir.plan.plan import TABLES, Plan, as_json, digest_of, entries, manifest_fields
 from veilgraph.ir.plan.tables import (
     FORMAT_VERSION,
     Layer,
@@ -126,9 +127,8 @@ class _Dumper(yaml.SafeDumper):
 
 def _read(archive: zipfile.ZipFile, path: Path) -> Plan:
     texts, others = _sane_entries(archive, path.stat().st_size)
-    with ThreadPoolExecutor(2) as pool:
-        # Texts are inflated while all else is read, and hashed while it is looked at.
-        inflated = pool.submit(_texts, archive, texts)
+    # Texts are inflated while all else is read, and hashed while it is looked at.
+    with Beside(partial(_texts, archive, texts)) as inflated:
         contents = {entry.filename: archive.read(entry) for entry in others}
         fields = plain_yaml(contents.pop("manifest.yaml"))
         if not isinstance(fields, dict) or not isinstance(fields.get("format"), int):
@@ -142,11 +142,12 @@ def _read(archive: zipfile.ZipFile, path: Path) -> Plan:
         stated = fields.pop("digest")
         plan = _plan(fields, contents)
         # The manifest as it is read: what it says of the tables is held against them meanwhile.
-        digested = pool.submit(_digested, plan, inflated, fields)
-        check(plan)
-        if fields != manifest_fields(plan):
-            raise ValueError("its manifest says what its tables do not")
-        plan, found = digested.result()
+        with Beside(partial(_digested, plan, inflated, fields)) as digested:
+            check(plan)
+            # As text: 1, 1.0 and true are equal to Python, and have digests of their own.
+            if as_json(fields) != as_json(manifest_fields(plan)):
+                raise ValueError("its manifest says what its tables do not")
+            plan, found = digested.result()
     if found != stated:
         raise SecurityAbort(f"{path} was changed after it was compiled: its digest differs.", HINT)
     return plan
@@ -171,7 +172,7 @@ def _plan(fields: Mapping[str, Any], contents: dict[str, bytes]) -> Plan:
 
 
 def _digested(
-    plan: Plan, texts: Future[dict[str, str]], fields: Mapping[str, Any]
+    plan: Plan, texts: Beside[dict[str, str]], fields: Mapping[str, Any]
 ) -> tuple[Plan, str]:
     """The plan with its texts, and its digest, which it keeps."""
     whole = dataclasses.replace(plan, ir=texts.result())
@@ -181,13 +182,24 @@ def _digested(
 
 def _texts(archive: zipfile.ZipFile, entries: Sequence[zipfile.ZipInfo]) -> dict[str, str]:
     """The IR's, by level."""
-    return {each.filename.removeprefix(IR): archive.read(each).decode() for each in entries}
+    return {each.filename.removeprefix(IR): _text(archive, each) for each in entries}
+
+
+def _text(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> str:
+    """A text, of which no more is inflated than its entry says."""
+    with archive.open(entry) as file:
+        content = file.read(entry.file_size + 1)
+    if len(content) != entry.file_size:
+        raise ValueError(f"{entry.filename} is not as long as it says")
+    return content.decode()
 
 
 def _sane_entries(
     archive: zipfile.ZipFile, file_bytes: int
 ) -> tuple[list[zipfile.ZipInfo], list[zipfile.ZipInfo]]:
-    """IR texts, and all others, once their sizes are sane: only texts are compressed."""
+    """IR texts, and all others, once their sizes are sane: only texts are compressed, in the one
+    way that can be inflated piece by piece.
+    """
     entries = archive.infolist()
     if len({entry.filename for entry in entries}) < len(entries):
         raise ValueError("its entries are repeated")
@@ -199,6 +211,8 @@ def _sane_entries(
         stored = entry.compress_type == zipfile.ZIP_STORED
         if not is_ir and not (stored and entry.file_size == entry.compress_size):
             raise ValueError(f"{name} is compressed, or not as long as it says")
+        if not stored and entry.compress_type != zipfile.ZIP_DEFLATED:
+            raise ValueError(f"{name} is compressed in a way that no plan is")
         if is_ir or name in TEXTS:
             text_bytes += entry.file_size
         (texts if is_ir else others).append(entry)

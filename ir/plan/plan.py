@@ -145,7 +145,7 @@ def digest_of(plan: Plan, fields: Mapping[str, Any]) -> str:
     Of the manifest, the `fields` as JSON: how YAML is laid out is its library's choice.
     """
     found = hashlib.sha256()
-    for name, content in entries(plan, _json(fields)):
+    for name, content in entries(plan, as_json(fields)):
         found.update(f"{name}:{len(content)}\n".encode())
         found.update(content)
     return found.hexdigest()
@@ -165,12 +165,13 @@ def entries(plan: Plan, manifest: bytes) -> Iterator[tuple[str, bytes | memoryvi
         yield f"ir/{level}", text.encode()
 
 
-def _json(value: Any) -> bytes:
+def as_json(value: Any) -> bytes:
+    """The bytes by which a digest tells what a manifest says."""
     return json.dumps(value, indent=0, sort_keys=True, allow_nan=False).encode()
 
 
 def _json_rows(rows: Sequence[Mapping[str, str | int | float | None]]) -> bytes:
-    """`_json` of flat rows, which json encodes in C where it is asked for no indents."""
+    """`as_json` of flat rows, which json encodes in C where it is asked for no indents."""
     lines = (
         json.dumps(row, sort_keys=True, allow_nan=False, separators=(",\n", ": "))[1:-1]
         for row in rows

@@ -16,6 +16,7 @@ from functools import partial
 
 import numpy as np
 
+from veilgraph.ir.files.beside import together
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.columns import nodes_of
 from veilgraph.ir.party.program import Program
@@ -28,7 +29,6 @@ from veilgraph.passes.plan.cut_messages import Pieces, cut_messages
 from veilgraph.passes.plan.emit_party import Emission, emit_party
 from veilgraph.passes.plan.fuse_local import LocalSteps, fuse_local
 from veilgraph.passes.plan.fused_templates import fused_programs
-from veilgraph.passes.together import together
 
 CONSTANT_ALIGNMENT = 64  # bytes
 

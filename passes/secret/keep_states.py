@@ -172,10 +172,11 @@ def _found_as(
 def _truncated(value: ir.Value, own: Argument, less: Argument) -> ir.Value:
     """`value` with the fraction bits of `less`, in a ring that both can be reduced from."""
     here, there = own.tensor.encoding, less.tensor.encoding
-    ring_bits = max(here.ring_bits, there.ring_bits)
-    bits = Tensor.of(value).encoding.frac_bits - there.frac_bits
-    truncated = Recoding(secret_ops.Truncate, there.frac_bits, {"bits": bits})
-    return _built(truncated, value, replace(here, ring_bits=ring_bits), less.range)
+    wanted = replace(here, ring_bits=max(here.ring_bits, there.ring_bits))
+    found = Tensor.of(value).encoding
+    for step in _truncations(found, there.frac_bits, wanted.ring_bits):
+        value = _built(step, value, wanted, less.range)
+    return value
 
 
 def _taken(value: ir.Value, state: ir.Value | None) -> ir.Value | None:
@@ -247,13 +248,24 @@ def recoding(found: Encoding, wanted: Encoding) -> Iterator[Recoding]:
     """
     more, frac_bits = wanted.frac_bits - found.frac_bits, wanted.frac_bits
     if more < 0:
-        yield Recoding(secret_ops.Truncate, frac_bits, {"bits": -more})
+        yield from _truncations(found, frac_bits, wanted.ring_bits)
         return
     if found.ring_bits != wanted.ring_bits:
         kind = secret_ops.Reduce if found.ring_bits > wanted.ring_bits else secret_ops.Lift
         yield Recoding(kind, found.frac_bits, {})
     if more > 0:
         yield Recoding(secret_ops.Scale, frac_bits, {"factor": 1 << more})
+
+
+def _truncations(found: Encoding, frac_bits: int, ring_bits: int) -> Iterator[Recoding]:
+    """A truncation to so many fraction bits, in turns where a ring has room for fewer: of an update
+    that is below all that its state keeps.
+    """
+    have, ring = found.frac_bits, found.ring_bits
+    while have > frac_bits:
+        bits = min(have - frac_bits, ring - 2)
+        have, ring = have - bits, ring_bits
+        yield Recoding(secret_ops.Truncate, have, {"bits": bits})
 
 
 def _constant(value: ir.Value, wanted: Encoding, declared: RealRange) -> ir.Value:

@@ -462,6 +462,46 @@ def test_text_that_is_a_bomb(file: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     refused(file, "its text is too large")
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_text_compressed_as_no_plan_is(file: Path, method: int) -> None:
+    """These are inflated as a whole, however long they say they are."""
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr("ir/more", b" " * (1 << 19), method)
+    refused(file, "ir/more is compressed in a way that no plan is")
+
+
+@pytest.mark.parametrize("more", [-1, 1])
+def test_text_that_is_not_as_long_as_it_says(file: Path, more: int) -> None:
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr("ir/more", b" " * 5000, zipfile.ZIP_DEFLATED)
+    whole = bytearray(file.read_bytes())
+    at = whole.rindex(b"ir/more") - 46 + 24
+    assert int.from_bytes(whole[at : at + 4], "little") == 5000
+    whole[at : at + 4] = (5000 + more).to_bytes(4, "little")
+    file.write_bytes(whole)
+    refused(file)
+
+
+@pytest.mark.parametrize(
+    ("said", "written", "why"),
+    [
+        ("round_trip_seconds: 0.0002", "round_trip_seconds: 2001-01-01", "network is"),
+        ("round_trip_seconds: 0.0002", "round_trip_seconds: {1: a}", "network is"),
+        ("ring: 32", "ring: .inf", "options is"),
+        ("ring_bits: 64", "ring_bits: 64.0", ""),
+        ("frac_bits: 3", "frac_bits: true", ""),
+    ],
+)
+def test_numbers_that_are_written_otherwise(file: Path, said: str, written: str, why: str) -> None:
+    """A digest is of what is written; a plan has one way to write it."""
+    contents = entries(file)
+    text = contents["manifest.yaml"].decode()
+    assert said in text
+    contents["manifest.yaml"] = text.replace(said, written).encode()
+    write(file, contents)
+    refused(file, why or "is no plan, or a damaged one")
+
+
 def test_no_plan_is_written_that_nobody_reads(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -326,6 +326,7 @@ class _ExactRun:
         self._following = {name: after for name, after in every if name not in others}
         # Seeded, so that who rehearses again is told the same; nothing here is secret.
         self._rounding, self._products = np.random.default_rng(0), NativeProducts()
+        self._others_rounding = np.random.default_rng(1)
         self.states: dict[str, Array] = {}
         self.excursions: dict[tuple[str, str], Excursion] = {}
         self._run(start, {})
@@ -358,10 +359,11 @@ class _ExactRun:
         self._run(self._step, {**public, **rows, **self.states})
 
     def tried(self, given: Mapping[str, Array], names: Collection[str]) -> Mapping[str, Array]:
-        """The states that such a step would leave."""
-        before = dict(self.states)
+        """The states that such a step would leave; it rounds by draws of its own."""
+        states, rounding = dict(self.states), self._rounding
+        self._rounding = self._others_rounding
         self.step(given, names)
-        found, self.states = self.states, before
+        found, self.states, self._rounding = self.states, states, rounding
         return found
 
     def begin_sum(self) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import SecurityAbort, UsageError, VeilgraphError
+from veilgraph.ir.files.beside import together
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.columns import columns_of, nodes_of
 from veilgraph.ir.party.legality import check_party
@@ -49,7 +50,6 @@ from veilgraph.passes.party.verify_masking import MOST_WORDS, coalitions, verify
 from veilgraph.passes.plan.cut_messages import PIECE_BYTES
 from veilgraph.passes.plan.lower import Cost, constants_of, costs, lay_out, lower
 from veilgraph.passes.plan.version import LOWERING_VERSION
-from veilgraph.passes.together import together
 from veilgraph.targets.suites import SUITES
 from veilgraph.targets.target import Target, target_of_roles
 from veilgraph.verification.findings import (

@@ -15,7 +15,7 @@ from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.ops import Stated
 from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor
-from veilgraph.passes.secret.keep_states import KeepStates
+from veilgraph.passes.secret.keep_states import KeepStates, recoding
 
 KNOWN = RealRange(-2.0, 2.0, RangeSource.CALIBRATED)
 TWICE = RealRange(-4.0, 4.0, RangeSource.CALIBRATED)
@@ -103,3 +103,10 @@ def test_others_are_truncated_apart(own: Encoding, velocity: Encoding, factor: i
     program = step(own, velocity, factor)
     check_secret(program)
     assert truncations(program) == 2
+
+
+def test_what_is_below_all_that_a_state_keeps() -> None:
+    """Twice truncated: a ring of 24 bits gives up 22 at once."""
+    found, kept = Encoding(24, 40), Encoding(24, 17)
+    steps = [(step.kind, step.frac_bits, step.attrs["bits"]) for step in recoding(found, kept)]
+    assert steps == [(secret_ops.Truncate, 18, 22), (secret_ops.Truncate, 17, 1)]

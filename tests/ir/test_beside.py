@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from veilgraph.passes.together import together
+from veilgraph.ir.files.beside import together
 
 
 def _fails(error: Exception) -> None:
@@ -43,3 +43,32 @@ def test_the_first_is_over_behind_an_error_of_the_second() -> None:
     with pytest.raises(ValueError, match="no"):
         together(first, second)
     assert over.is_set()
+
+
+def test_who_is_interrupted_does_not_wait() -> None:
+    going, over = threading.Event(), threading.Event()
+
+    def first() -> None:
+        going.wait(60)
+        over.set()
+
+    def second() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        together(first, second)
+    assert not over.is_set()
+    going.set()
+    assert over.wait(60)
+
+
+def test_without_a_thread_work_is_done_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_more(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", no_more)
+    done: list[int] = []
+    together(lambda: done.append(1), lambda: done.append(2))
+    assert done == [1, 2]
+    with pytest.raises(KeyError):
+        together(lambda: _fails(KeyError()), lambda: None)

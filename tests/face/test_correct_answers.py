@@ -11,7 +11,7 @@ from torch import nn
 from training_cases import BATCH, INPUTS, WITH_CLEARTEXT, Perceptron, X, Y
 
 import veilgraph
-from veilgraph.ir.errors import UsageError
+from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.training import MOST_ANSWERS, Recipe
 from veilgraph.reports.text import reveals, verified_or_why
 from veilgraph.training.plan_steps import inputs_of
@@ -167,6 +167,17 @@ def test_more_answers_than_can_be_counted() -> None:
     many = Evaluation.of(Recipe.of(plan.manifest.options), {"bob": MOST_ANSWERS + 1})
     with pytest.raises(UsageError, match=f"{MOST_ANSWERS + 1} answers are to be counted"):
         many.require_counted()
+
+
+@pytest.mark.parametrize("told", [-1.0, 6.0, 2.5])
+def test_a_number_that_cannot_be_is_refused(told: float) -> None:
+    """As of a party that counts what fills a batch."""
+    plan, _ = compiled("rep3", 3, CLASSES)
+    evaluation = Evaluation.of(Recipe.of(plan.manifest.options), {"bob": 5})
+    with pytest.raises(SecurityAbort, match=r"Of 5 answers .* can't be correct"):
+        evaluation.possible({"correct": np.array([told], np.float32)})
+    assert evaluation.possible({"correct": np.array([5.0], np.float32)})
+    assert not evaluation.possible({})
 
 
 def test_a_model_that_has_such_an_output() -> None:

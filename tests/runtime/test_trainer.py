@@ -651,6 +651,33 @@ def test_correct_answers_of_all_rows_are_told_to_one(suite: str, tmp_path: Path)
         assert "evaluate" not in revealed
 
 
+@pytest.mark.parametrize("suite", SUITES)
+def test_a_model_before_its_first_step_is_the_one_that_was_given(
+    suite: str, tmp_path: Path
+) -> None:
+    """Whatever is asked first; who goes on from its checkpoint has it too."""
+    parties = Parties(tmp_path, suite)
+    weights = trained("logistic", suite)[1]
+
+    def act(trainer: Any, name: str) -> Any:
+        keeps = bool(parties.plan.party(name).states)
+        if keeps and not trainer.session.resumed:
+            with pytest.raises(UsageError, match="no state to save before training begins"):
+                trainer.save()
+        told = [trainer.evaluate({"x": X[:5]} if name == "alice" else None), trainer.reveal()]
+        if keeps:
+            trainer.save()
+        return told
+
+    for resumes in (False, True):
+        found = parties.run(act, resumes=resumes)
+        for parameter in ("w", "b"):
+            wanted = weights[f"{parameter}.start"]
+            assert np.abs(found["alice"][1][parameter] - wanted).max() < 1e-3
+        wanted = X[:5] @ weights["w.start"] + weights["b.start"]
+        assert np.abs(found["bob"][0]["output"] - wanted).max() < 0.01
+
+
 def test_an_owner_of_inputs_gives_no_rows_to_evaluate(tmp_path: Path) -> None:
     """Told before anything is sent."""
     parties = Parties(tmp_path, "rep3", timeout_seconds=3.0)

@@ -228,7 +228,7 @@ def rehearse(
         given = real.given(step, batches.rate)
         factors = {name: np.array(x) for name, x in batches.told(step).items()}
         if step in measured_steps(steps):
-            noise.add(real, {**given, **factors, **fixed.states}, partial(fixed.tried, names=own))
+            noise.add(real, {**given, **fixed.states}, partial(fixed.tried, factors, names=own))
         fixed.step({**given, **factors}, own)
         if recipe.tells_loss(step + 1):
             fixed.begin_sum()
@@ -358,11 +358,15 @@ class _ExactRun:
         public = {name: x for name, x in given.items() if name not in names}
         self._run(self._step, {**public, **rows, **self.states})
 
-    def tried(self, given: Mapping[str, Array], names: Collection[str]) -> Mapping[str, Array]:
-        """The states that such a step would leave; it rounds by draws of its own."""
+    def tried(
+        self, factors: Mapping[str, Array], given: Mapping[str, Array], names: Collection[str]
+    ) -> Mapping[str, Array]:
+        """The states that such a step would leave, with factors as they are told in place of those
+        given; it rounds by draws of its own.
+        """
         states, rounding = dict(self.states), self._rounding
         self._rounding = self._others_rounding
-        self.step(given, names)
+        self.step({**given, **factors}, names)
         found, self.states, self._rounding = self.states, states, rounding
         return found
 

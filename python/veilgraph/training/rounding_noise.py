@@ -20,7 +20,8 @@ class RoundingNoise:
 
     Attributes:
         between: the variance of updates between batches, in float32.
-        added: squares of what the plan's integers are away from float32, on the same batches.
+        added: squares of what the plan's integers are away from float32, on the same batches, with
+            rates as they are told.
     """
 
     training: Training
@@ -28,15 +29,19 @@ class RoundingNoise:
     added: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, real: FloatRun, given: Mapping[str, Array], tried: Tried) -> None:
-        """Compares a step on other batches, from the states among `given`."""
-        states, moved = self.training.states, self.training.moved
+        """Compares a step on other batches, from the states among `given`.
+
+        What a parameter becomes less by is compared, and not what it becomes: of an update that is
+        small beside its parameter float32 has no more than a few bits there.
+        """
+        updates, moved = self.training.updates, self.training.moved
         each: dict[str, list[Array]] = {name: [] for name in moved}
         for batch, outputs in real.elsewhere(given):
             found = tried(batch)
             for name in moved:
-                wanted = outputs[states[name]]
-                self.added[name] += float(np.square(found[name] - wanted).mean())
-                each[name].append(wanted)
+                taken = given[name].astype(np.float64) - found[name]
+                self.added[name] += float(np.square(taken - outputs[updates[name]]).mean())
+                each[name].append(outputs[updates[name]])
         for name, batches in each.items():
             spread = np.stack(batches).astype(np.float64).var(axis=0, ddof=1).mean()
             self.between[name] += len(batches) * float(spread)

@@ -150,6 +150,7 @@ class Trainer:
             self.session.__exit__(type(error), error, error.__traceback__)
             raise
         self._saved = self.step if self.session.resumed is not None else None
+        self._has_begun = self._began != self.session.id
         self.answers = 0
         self._reveals = Reveals(self.session.state_dir, party, self._began)
 
@@ -286,9 +287,7 @@ class Trainer:
         intervals = {"checkpoint interval": str(every), "audit interval": str(audit_every)}
         self._require_alike(batches.facts(first, count) | intervals)
         self._require_stored(first, last, every)
-        if not first:
-            self._require_weights()
-            self._run({}, START)
+        self._begin()
         if self._shares_rows:
             self._share_rows()
         own = {tensor.name for tensor in inputs_of(self.plan, STEP, self.party)}
@@ -324,12 +323,17 @@ class Trainer:
                 on_epoch(number // self.an_epoch, mean)
         return losses
 
-    def _require_weights(self) -> None:
+    def _begin(self) -> None:
+        """States are what they are at first, once, before anything is made of them."""
+        if self._has_begun:
+            return
         if self._lacks_weights:
             raise UsageError(
                 f"All parties begin anew, and {self.party} gave no weights.",
                 "Give model.weights with --weights, as before the first step.",
             )
+        self._run({}, START)
+        self._has_begun = True
 
     def _require_stored(self, first: int, last: int, every: int) -> None:
         """ResourceLimitError where no step is left in the store; those that were done are kept."""
@@ -346,7 +350,7 @@ class Trainer:
         )
 
     def _keep(self) -> None:
-        """A checkpoint, once an audit found no overflow, where the plan has one."""
+        """A checkpoint, where this party has a place for it, once an audit found no overflow."""
         if AUDIT in self._entries:
             self.audit()
         if self._files is not None:
@@ -389,6 +393,7 @@ class Trainer:
         rows = self._own_rows(EVALUATE, data)
         own = min(map(len, rows.values()), default=0)
         evaluation = Evaluation.of(self.recipe, self._rows_told(own, "rows to evaluate"))
+        self._begin()
         counts = CORRECT in self._entries
         if counts:
             evaluation.require_counted()
@@ -397,9 +402,11 @@ class Trainer:
         for number, batch in enumerate(evaluation.batches(rows)):
             given = batch | evaluation.counted(self.plan, self.party, number)
             found.append(evaluation.kept(self._run(given, EVALUATE), number))
-        self.answers = evaluation.answers
         told = {name: np.concatenate([each[name] for each in found]) for name in found[0]}
-        return told | (self._run({}, CORRECT) if counts else {})
+        if counts:
+            self.answers = evaluation.answers
+            told |= evaluation.possible(self._run({}, CORRECT))
+        return told
 
     def _rows_told(self, own: int, topic: str) -> dict[str, int]:
         """How many rows each party says that it has, in the plan's order of parties."""
@@ -420,6 +427,7 @@ class Trainer:
                 "This plan reveals its parameters to nobody.",
                 "Compile it with `reveal` of `parameters`.",
             )
+        self._begin()
         return self.recipe.named(self._run({}, REVEAL), self.step)
 
     def audit(self) -> None:
@@ -434,6 +442,7 @@ class Trainer:
                 "This plan has no audit: nothing tells whether a state left its bounds.",
                 "Compile it without `audit=False` or --no-audit.",
             )
+        self._begin()
         require_inside(self._run({}, AUDIT), self.step, self._saved)
 
     def _run(self, given: Mapping[str, Any], entry: str) -> dict[str, Array]:
@@ -471,11 +480,19 @@ class Trainer:
     def save(self) -> None:
         """Writes this party's parts of all states, encrypted; as `Session.save_state`.
 
+        They are not looked at: `fit` audits them before each checkpoint of its own, and so does who
+        calls `audit` at all parties before.
+
         Raises:
-            UsageError: a party that was told no place for it.
+            UsageError: a party that was told no place for it, or states that have not begun.
         """
         if self._files is None:
             raise UsageError(f"{self.party} has no place for checkpoints.", "Give `checkpoint`.")
+        if not self._has_begun:
+            raise UsageError(
+                "There is no state to save before training begins.",
+                "Call `fit`, `evaluate`, `audit` or `reveal` first.",
+            )
         self.session.save_state(self._files.path)
         self._saved = self.step
 

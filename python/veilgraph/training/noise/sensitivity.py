@@ -8,9 +8,10 @@ With C' the longest r |g| / B, and with what is truncated behind the product, re
 the mean gradient by 2 C' at most. A discrete Gaussian of variance sigma^2 in each element then
 gives rho-zCDP with rho = (2 C')^2 / (2 sigma^2) (Canonne, Kamath, Steinke, NeurIPS 2020, theorem 4,
 and the multivariate one that follows from it; zCDP is definition 1.1 of Bun and Steinke, TCC 2016),
-and the rhos of steps add up (there, lemma 1.7). A sum of several discrete Gaussians is only nearly
-one (Kairouz, Liu, Steinke, ICML 2021, section 3): but for 10^-60 where variances are 16 or more, to
-which noises.py holds parts. No amplification is claimed: the order of rows is public.
+and the rhos of steps add up, each of which follows from those before (there, lemma 2.3). A sum of
+several discrete Gaussians is only nearly one (Kairouz, Liu, Steinke, ICML 2021, section 3): but for
+10^-60 where variances are 16 or more, to which noises.py holds parts. No amplification is claimed:
+the order of rows is public.
 """
 
 from __future__ import annotations

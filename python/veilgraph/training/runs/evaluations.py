@@ -16,9 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.batch_owners import ALL
-from veilgraph.ir.errors import UsageError
+from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.roles import given_by
-from veilgraph.ir.training import CORRECT_SUM, COUNTED, EVALUATE, MOST_ANSWERS, Recipe
+from veilgraph.ir.training import (
+    CORRECT,
+    CORRECT_SUM,
+    COUNTED,
+    EVALUATE,
+    MOST_ANSWERS,
+    Recipe,
+)
 from veilgraph.plans import Plan
 from veilgraph.runtime.encoding import Words, word_dtype
 from veilgraph.training.batches import Array
@@ -94,6 +101,16 @@ class Evaluation:
     def answers(self) -> int:
         """How many answers all rows have."""
         return sum(self.rows.values()) * self.recipe.answers
+
+    def possible(self, told: Mapping[str, Array]) -> dict[str, Array]:
+        """What was told, once it can be a number of correct answers."""
+        found = float(told[CORRECT].item()) if CORRECT in told else 0.0
+        if not (found.is_integer() and 0 <= found <= self.answers):
+            raise SecurityAbort(
+                f"Of {self.answers} answers {found:.6g} can't be correct.",
+                "A party counted other rows, or labels that are no classes.",
+            )
+        return dict(told)
 
     def counted(self, plan: Plan, party: str, number: int) -> dict[str, Array]:
         """What a party says in a run of which rows count, where they are counted."""

@@ -106,13 +106,11 @@ def _is_plain(value: object) -> bool:
         return all(map(_is_plain, value))
     if isinstance(value, dict):
         return all(isinstance(key, str) and _is_plain(each) for key, each in value.items())
-    return value is None or (
-        (
-            isinstance(value, str | int)
-            and not (isinstance(value, int) and abs(value) >= MOST_INTEGER)
-        )
-        or (isinstance(value, float) and math.isfinite(value))
-    )
+    if isinstance(value, int):
+        return abs(value) < MOST_INTEGER
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, str)
 
 
 # The whole

@@ -144,10 +144,11 @@ def _read(archive: zipfile.ZipFile, path: Path) -> Plan:
         # The manifest as it is read: what it says of the tables is held against them meanwhile.
         with Beside(partial(_digested, plan, inflated, fields)) as digested:
             check(plan)
-            # As text: 1, 1.0 and true are equal to Python, and have digests of their own.
-            if as_json(fields) != as_json(manifest_fields(plan)):
-                raise ValueError("its manifest says what its tables do not")
-            plan, found = digested.result()
+            described = as_json(manifest_fields(plan))
+            plan, found, said = digested.result()
+    # As text: 1, 1.0 and true are equal to Python, and have digests of their own.
+    if said != described:
+        raise ValueError("its manifest says what its tables do not")
     if found != stated:
         raise SecurityAbort(f"{path} was changed after it was compiled: its digest differs.", HINT)
     return plan
@@ -173,11 +174,11 @@ def _plan(fields: Mapping[str, Any], contents: dict[str, bytes]) -> Plan:
 
 def _digested(
     plan: Plan, texts: Beside[dict[str, str]], fields: Mapping[str, Any]
-) -> tuple[Plan, str]:
-    """The plan with its texts, and its digest, which it keeps."""
-    whole = dataclasses.replace(plan, ir=texts.result())
-    vars(whole)["digest"] = found = digest_of(whole, fields)  # as the cached property would
-    return whole, found
+) -> tuple[Plan, str, bytes]:
+    """The plan with its texts, its digest, which it keeps, and the manifest as that tells it."""
+    whole, said = dataclasses.replace(plan, ir=texts.result()), as_json(fields)
+    vars(whole)["digest"] = found = digest_of(whole, said)  # as the cached property would
+    return whole, found, said
 
 
 def _texts(archive: zipfile.ZipFile, entries: Sequence[zipfile.ZipInfo]) -> dict[str, str]:

@@ -89,7 +89,7 @@ class Plan:
     @cached_property
     def digest(self) -> str:
         """SHA-256 in hex over everything that decides what is computed and sent."""
-        return digest_of(self, manifest_fields(self))
+        return digest_of(self, as_json(manifest_fields(self)))
 
     def party(self, name: str) -> PartyPlan:
         return self.programs[name]
@@ -139,13 +139,13 @@ class Plan:
 # What it says
 
 
-def digest_of(plan: Plan, fields: Mapping[str, Any]) -> str:
+def digest_of(plan: Plan, manifest: bytes) -> str:
     """SHA-256 in hex over every entry: its name, length and content.
 
-    Of the manifest, the `fields` as JSON: how YAML is laid out is its library's choice.
+    Of the manifest, its fields as `as_json` has them: how YAML is laid out is its library's choice.
     """
     found = hashlib.sha256()
-    for name, content in entries(plan, as_json(fields)):
+    for name, content in entries(plan, manifest):
         found.update(f"{name}:{len(content)}\n".encode())
         found.update(content)
     return found.hexdigest()

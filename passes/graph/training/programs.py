@@ -404,7 +404,7 @@ class Training:
     @property
     def counted(self) -> dict[str, str]:
         """Of outputs that count answers, the output of numbers that these are made of."""
-        return dict.fromkeys(self.counting.values(), f"{self.output} that answers")
+        return {name: f"{self.output} that answers" for name in self.counting.values()}
 
     def evaluation(self, outputs: Collection[str] | None = None) -> Graph:
         """The model on the parameters as they are, with these of its outputs, or all.

@@ -404,7 +404,9 @@ class Training:
     @property
     def counted(self) -> dict[str, str]:
         """Of outputs that count answers, the output of numbers that these are made of."""
-        return {name: f"{self.output} that answers" for name in self.counting.values()}
+        if not self.counts:
+            return {}  # a loss of one's own has other outputs beside the numbers
+        return dict.fromkeys(self.counting.values(), f"{self.output} that answers")
 
     def evaluation(self, outputs: Collection[str] | None = None) -> Graph:
         """The model on the parameters as they are, with these of its outputs, or all.

@@ -6,7 +6,8 @@
 Networks and pictures of networks.py. A plan is compiled from a rehearsal of 300 steps, and trained
 by its exact integers, in the clear. At the first step, in the middle and at the last its updates of
 four other batches are held to float32's from the same parameters: of each parameter, the mean
-square of the difference, over the variance of updates between batches.
+square of the difference, over the variance of updates between batches. A row is of all three steps
+together, which `max_noise` bounds, or of one.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from veilgraph.reports import units
 from veilgraph.reports.tables import Table
 from veilgraph.training.compiling import MAX_NOISE
 
-HEADINGS = "network|#batch|#steps|#parameters|#median|#most|of|#allowed"
+HEADINGS = "network|#batch|#parameters|step|#median|#most|of|#allowed"
 
 
 def measured(case: str, count: int, rehearsed: int, steps: int) -> dict[str, Any]:
@@ -52,18 +53,24 @@ def measured(case: str, count: int, rehearsed: int, steps: int) -> dict[str, Any
         "batch": batch,
         "steps": found.steps,
         "shares": dict(found.rounding_noise),
+        "of_steps": {step: dict(shares) for step, shares in found.rounding_steps.items()},
         "excursions": len(found.excursions),
     }
 
 
-def _row(found: dict[str, Any]) -> list[str]:
-    shares = found["shares"]
+def _rows(found: dict[str, Any]) -> list[list[str]]:
+    each = {"all": found["shares"]}
+    each |= {str(step + 1): shares for step, shares in sorted(found["of_steps"].items())}
+    return [_row(found, step, shares) for step, shares in each.items()]
+
+
+def _row(found: dict[str, Any], step: str, shares: dict[str, float]) -> list[str]:
     most = max(shares, key=shares.__getitem__)
     told = [
         units.percent(x) for x in (float(np.median([*shares.values()])), shares[most], MAX_NOISE)
     ]
-    counts = (str(found[name]) for name in ("batch", "steps"))
-    return [found["network"], *counts, str(len(shares)), *told[:2], f"`{most}`", told[2]]
+    network, batch = found["network"], str(found["batch"])
+    return [network, batch, str(len(shares)), step, *told[:2], f"`{most}`", told[2]]
 
 
 def measure(options: argparse.Namespace) -> Findings:
@@ -75,7 +82,8 @@ def measure(options: argparse.Namespace) -> Findings:
     found = [measured(case, count, rehearsed, steps) for case in cases]
     left = ", ".join(str(each["excursions"]) for each in found)
     notes = [f"Values that left their range: {left}. Load of the machine before: {load:.1f}."]
-    return Findings([Table.of(HEADINGS, [*map(_row, found)])], {"cases": found}, notes)
+    rows = [row for each in found for row in _rows(each)]
+    return Findings([Table.of(HEADINGS, rows)], {"cases": found}, notes)
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from veilgraph.reports import units
 from veilgraph.runtime.store.weights import save_weights
 from veilgraph.training.compiling import MAX_NOISE
 from veilgraph.training.plan_steps import step_bytes
+from veilgraph.training.rehearsal import measured_steps
 
 EPOCHS, STEPS = 2, 20
 
@@ -71,10 +72,15 @@ def test_what_rounding_adds_is_what_was_allowed() -> None:
     most = max(found.rounding_noise, key=found.rounding_noise.__getitem__)
     share = found.rounding_noise[most]
     assert 0 < share < MAX_NOISE
+    assert found.rounding_steps.keys() == measured_steps(found.steps)
+    each = [(x, n, name) for n, xs in found.rounding_steps.items() for name, x in xs.items()]
+    alone, step, name = max(each)
     assert found.rounding_line == (
         f"Rounding added {units.percent(share)} to the variance of the updates of `{most}`, the "
-        f"most of {len(found.rounding_noise)} parameters."
+        f"most of {len(found.rounding_noise)} parameters; in step {step + 1} alone "
+        f"{units.percent(alone)} to that of `{name}`."
     )
+    assert alone >= share, "all steps together are a mean of them"
     model = Perceptron().train()
     plan, weights = veilgraph.compile_training(
         model, DATA, batch=BATCH, rate=RATE, steps=STEPS, loss="cross_entropy", max_noise=0.0005

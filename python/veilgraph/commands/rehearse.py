@@ -131,6 +131,7 @@ def _values(found: Rehearsal) -> dict[str, Any]:
             for each in found.excursions
         ],
         "rounding_noise": dict(found.rounding_noise),
+        "rounding_steps": {number: dict(each) for number, each in found.rounding_steps.items()},
         "step_bytes": found.step_bytes,
         "network": found.network,
         "told_steps": found.told_steps,

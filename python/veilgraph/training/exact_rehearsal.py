@@ -102,8 +102,10 @@ class Rehearsal:
         network: that `seconds` are predicted for.
         told_steps: how many steps these seconds are of.
         rounding_noise: of each parameter what the plan added to the variance of its updates, as a
-            share of what that is between batches: what `max_noise` bounds. In three steps, from
-            where the plan had come.
+            share of what that is between batches: what `max_noise` bounds. In three steps together,
+            from where the plan had come.
+        rounding_steps: the same of each of these steps alone, by its number. Where gradients are
+            much smaller than in the others, as on a plateau, it is more.
         sensitivity: of all steps, with noise where gradients are shortened; None where nothing is
             known of it.
     """
@@ -116,6 +118,7 @@ class Rehearsal:
     seconds: float
     told_steps: int
     rounding_noise: Mapping[str, float] = field(repr=False)
+    rounding_steps: Mapping[int, Mapping[str, float]] = field(repr=False)
     parameters: Mapping[str, Array] = field(repr=False)
     sensitivity: Sensitivity | None = None
 
@@ -142,13 +145,19 @@ class Rehearsal:
 
     @property
     def rounding_line(self) -> str:
-        """Of the parameter to which rounding did most."""
+        """Of the parameter to which rounding did most, in all measured steps and in one."""
         if not self.rounding_noise:
             return "All batches are alike: rounding can't be compared with them."
         name, most = max(self.rounding_noise.items(), key=lambda each: each[1])
+        alone, step, other = max(
+            (share, step, parameter)
+            for step, shares in self.rounding_steps.items()
+            for parameter, share in shares.items()
+        )
         return (
             f"Rounding added {units.percent(most)} to the variance of the updates of `{name}`, "
-            f"the most of {units.counted(len(self.rounding_noise), 'parameter')}."
+            f"the most of {units.counted(len(self.rounding_noise), 'parameter')}; in step "
+            f"{step + 1} alone {units.percent(alone)} to that of `{other}`."
         )
 
     def status(self) -> AccuracyError | None:
@@ -228,7 +237,8 @@ def rehearse(
         given = real.given(step, batches.rate)
         factors = {name: np.array(x) for name, x in batches.told(step).items()}
         if step in measured_steps(steps):
-            noise.add(real, {**given, **fixed.states}, partial(fixed.tried, factors, names=own))
+            tried = partial(fixed.tried, factors, names=own)
+            noise.add(step, real, {**given, **fixed.states}, tried)
         fixed.step({**given, **factors}, own)
         if recipe.tells_loss(step + 1):
             fixed.begin_sum()
@@ -244,6 +254,7 @@ def rehearse(
         predicted.setup_seconds + told * predicted.total_seconds,
         told,
         noise.shares,
+        noise.steps,
         {name: fixed.states[name] for name in (*recipe.parameters, *recipe.statistics)},
         _sensitivity(found, batches.rate, steps),
     )

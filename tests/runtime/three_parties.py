@@ -66,15 +66,17 @@ KINDS: dict[str, Connect] = {
 }
 
 
-def write_parties(folder: Path, timeout_seconds: float = 10.0) -> dict[str, Path]:
+def write_parties(
+    folder: Path, timeout_seconds: float = 10.0, names: Sequence[str] = NAMES
+) -> dict[str, Path]:
     """Keys, certificates and a parties.yaml for each party, on free ports; the files by name."""
-    ports = _free_ports(len(NAMES))
+    ports = _free_ports(len(names))
     listed = [
         {"name": name, "host": "127.0.0.1", "port": port, "certificate": f"{name}.crt"}
-        for name, port in zip(NAMES, ports, strict=True)
+        for name, port in zip(names, ports, strict=True)
     ]
     files = {}
-    for name in NAMES:
+    for name in names:
         init(folder, name)
         me = {"name": name, "key": f"{name}.key", "state_dir": "state"}
         content = {"parties": listed, "me": me, "timeout_seconds": timeout_seconds}

@@ -10,6 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import veilgraph
+from veilgraph.ir.errors import AccuracyError
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.standard_normal((4, 2, 8)).astype(np.float32)
@@ -27,7 +28,7 @@ def layer(size: float) -> tuple[onnx.ModelProto, np.ndarray, np.ndarray]:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), w, b
 
 
-@pytest.mark.parametrize("size", [1e-3, 1e-6, 1e-20])
+@pytest.mark.parametrize("size", [1e-3, 1e-6, 1e-20, 1e-25, 1e-28])
 def test_its_plan_is_read_again(size: float, tmp_path: Path) -> None:
     model, w, b = layer(size)
     plan, weights = veilgraph.compile(model, calibrate={"x": X}, ring=64)
@@ -39,3 +40,11 @@ def test_its_plan_is_read_again(size: float, tmp_path: Path) -> None:
     assert read.digest == plan.digest
     found = veilgraph.simulate(read, weights, {"x": X[0]}).outputs["y"]
     np.testing.assert_allclose(found, X[0] @ w + b, atol=size * 1e-3)
+
+
+@pytest.mark.parametrize("ring", [64, "auto"])
+def test_what_128_fraction_bits_do_not_tell_is_refused(ring: int | str) -> None:
+    model, *_ = layer(1e-38)
+    with pytest.raises(AccuracyError, match="most of it at 'w'") as caught:
+        veilgraph.compile(model, calibrate={"x": X}, ring=ring)
+    assert "scale them in the model" in caught.value.hint

@@ -24,6 +24,7 @@ from torch_mlir import ir
 from veilgraph.ir.graph.dialect import GraphOp
 from veilgraph.ir.graph.ops import Step, facts_of
 from veilgraph.ir.graph.program import Graph, users
+from veilgraph.ir.plan.checks import MOST_FRAC_BITS
 from veilgraph.passes.encode.scales.accumulators import Structure, Ties, analyse
 from veilgraph.passes.encode.scales.constraints import (
     ROUNDING_NOISE,
@@ -193,7 +194,8 @@ class ScaleProblem:
         return Trial(accumulators, classes, wide, scales, trial.limits, unfitted, noises)
 
     def _wide(self, root: ir.Value, accumulators: Mapping[ir.Value, int]) -> int:
-        return headroom(accumulators[self.rings[root]], self.accumulators[root])
+        room = headroom(accumulators[self.rings[root]], self.accumulators[root])
+        return min(room, MOST_FRAC_BITS)
 
     def _unfitted(
         self,
@@ -203,7 +205,7 @@ class ScaleProblem:
         most: Mapping[ir.Value, int],
     ) -> int:
         bits = self.constraints[root].frac_bits(self.budget, self.compared, classes[root], wide)
-        return min(bits, most.get(root, 64))
+        return min(bits, most.get(root, MOST_FRAC_BITS))
 
     def _noise(
         self, root: ir.Value, wide: Mapping[ir.Value, int], scales: Mapping[ir.Value, int]

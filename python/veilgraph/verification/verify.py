@@ -324,7 +324,7 @@ def _compare(stated: PartyPlan, expected: PartyPlan) -> None:
     party = expected.party
     for table in TABLES:
         rows, others = getattr(stated, table), getattr(expected, table)
-        if rows.dtype == others.dtype and _bytes(rows) == _bytes(others):
+        if rows.dtype == others.dtype and np.array_equal(_bytes(rows), _bytes(others)):
             continue
         same = min(len(rows), len(others))
         differs = np.flatnonzero(rows[:same] != others[:same])
@@ -335,9 +335,9 @@ def _compare(stated: PartyPlan, expected: PartyPlan) -> None:
             raise _Lie(f"{party}'s {field.replace('_', ' ')} are not its program's")
 
 
-def _bytes(table: npt.NDArray[Any]) -> memoryview:
-    """A table's bytes, not copied."""
-    return np.ascontiguousarray(table).view(np.uint8).data
+def _bytes(table: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """A table's bytes, not copied; views of memory would be compared one by one."""
+    return np.ascontiguousarray(table).view(np.uint8)
 
 
 def _check_layers(layers: tuple[Layer, ...], found: Mapping[int, Cost]) -> None:

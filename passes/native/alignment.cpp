@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "passes/native/facts.h"
+#include "passes/native/meetings.h"
 
 namespace veil {
 
@@ -26,16 +27,19 @@ constexpr int64_t kWorth = 16;  // part of a round that it has to save if a prod
 constexpr int32_t kAlone = -1;
 constexpr Position kNever = -1;
 
-// Consecutive nodes of one layer.
+// Consecutive nodes of one layer, and what meets in them.
 struct Layer {
   size_t begin;
   size_t end;
+  size_t first;
+  size_t last;
   std::vector<int64_t> largest;  // bytes of a message, of each group of those that are alike
 };
 
-// A message of a phase of a run, and the number of its link.
+// A message of a phase of a run: its node, what it is as a meeting, and the number of its link.
 struct Sent {
   size_t node;
+  size_t meeting;
   int32_t link;
   int64_t bytes;
 };
@@ -60,33 +64,37 @@ class Alignment {
       : steps_(steps),
         traffic_(traffic),
         live_(live_nodes(steps.facts, steps.operands)),
-        group_(steps.facts.size(), kAlone),
-        wanted_(steps.facts.size(), 0),
-        at_(steps.facts.size(), 0),
+        meetings_(steps, live_),
+        group_(meetings_.size(), kAlone),
+        wanted_(meetings_.size(), 0),
+        at_(meetings_.size(), 0),
         slow_(steps.facts.size(), kNever),
         senders_(steps.facts.size(), 0) {
     note_sends();
     const auto layers = traffic.layers;
-    for (size_t begin = 0, end; begin < layers.size(); begin = end) {
+    for (size_t begin = 0, end, first = 0, last = 0; begin < layers.size(); begin = end) {
       end = begin;
       while (end < layers.size() && layers[end] == layers[begin]) ++end;
-      layers_.push_back(grouped(begin, end));
+      while (last < meetings_.size() && meetings_.node(last) < end) ++last;
+      layers_.push_back({begin, end, first, last, grouped(first, last)});
+      first = last;
     }
   }
 
   Aligned cheapest() {
-    place_nodes(steps_, live_, wanted_, 0, at_.size(), at_);
-    Aligned best{wanted_, std::vector<uint8_t>(at_.size())};
-    int64_t least = price(at_), chosen = kNone, before = -1;
+    meetings_.place(wanted_, 0, at_.size(), at_);
+    const auto nodes = live_.size();
+    Aligned best{std::vector<Position>(nodes), std::vector<uint8_t>(nodes)};
+    int64_t least = price(), chosen = kNone, before = -1;
     for (const int64_t share : kSixteenths) {
       const int64_t smallest = traffic_.round_bytes * share / 16;
       if (smallest == std::exchange(before, smallest)) continue;
       for (const Layer& layer : layers_) place(layer, smallest);
-      const int64_t own = price(at_);
+      const int64_t own = price();
       if (own >= least) continue;
       least = own;
       chosen = smallest;
-      best.wanted = wanted_;
+      best.wanted = wanted_by_nodes();
     }
     const std::vector<uint8_t> all(traffic_.before.begin(), traffic_.before.end());
     if (std::ranges::count(all, kNothing) == std::ssize(all)) return best;
@@ -98,7 +106,7 @@ class Alignment {
         place(layer, chosen);
         hold(layer, chosen);
       }
-      others.push_back({wanted_, all});
+      others.push_back({wanted_by_nodes(), all});
     }
     const std::vector<Position> wanted = best.wanted;
     const Rounds early = early_rounds(steps_, wanted);
@@ -124,34 +132,41 @@ class Alignment {
     return live_[node] && steps_.stages[node] != 0 && traffic_.before[node] == kMessages;
   }
   int32_t sender_of(size_t send) const { return traffic_.parties[steps_.operands.of(send)[0]]; }
+  Position at(size_t node) const { return meetings_.at(node, at_); }
 
-  // Alike are messages of a stage and a type that wait for as many of that type in their layer.
-  Layer grouped(size_t begin, size_t end) {
+  std::vector<Position> wanted_by_nodes() const {
+    std::vector<Position> found(live_.size());
+    for (size_t i = 0; i < wanted_.size(); ++i) found[meetings_.node(i)] = wanted_[i];
+    return found;
+  }
+
+  // Alike are messages of a stage and a type that wait for as many of that type in their layer;
+  // of each group the bytes of its largest.
+  std::vector<int64_t> grouped(size_t first, size_t last) {
     std::set<int32_t> kinds;
-    for (size_t i = begin; i < end; ++i) {
-      if (is_sent(i)) kinds.insert(traffic_.kinds[i]);
+    for (size_t i = first; i < last; ++i) {
+      if (is_sent(meetings_.node(i))) kinds.insert(traffic_.kinds[meetings_.node(i)]);
     }
     if (kinds.size() > kMostKinds) kinds.clear();
     std::vector<int64_t> largest;
     std::map<std::tuple<int32_t, int32_t, int32_t>, int32_t> groups;
-    std::vector<int32_t> waits(end - begin);
+    std::vector<int32_t> waits(last - first);
     for (const int32_t kind : kinds) {
-      for (size_t i = begin; i < end; ++i) {
-        int32_t& own = waits[i - begin] = 0;
-        for (const int32_t arg : steps_.operands.of(i)) {
-          const size_t before = static_cast<size_t>(arg);
-          if (before < begin || steps_.stages[before] != steps_.stages[i]) continue;
-          own = std::max(own, waits[before - begin]);
+      for (size_t i = first; i < last; ++i) {
+        int32_t& own = waits[i - first] = 0;
+        for (const int32_t before : meetings_.before(i)) {
+          if (static_cast<size_t>(before) >= first) own = std::max(own, waits[before - first]);
         }
-        if (!is_sent(i) || traffic_.kinds[i] != kind) continue;
-        const std::tuple key(steps_.stages[i], kind, own++);
+        const size_t node = meetings_.node(i);
+        if (!is_sent(node) || traffic_.kinds[node] != kind) continue;
+        const std::tuple key(steps_.stages[node], kind, own++);
         const auto next = static_cast<int32_t>(groups.size());
         group_[i] = groups.try_emplace(key, next).first->second;
         largest.resize(groups.size());
-        largest[group_[i]] = std::max(largest[group_[i]], bytes_of(i));
+        largest[group_[i]] = std::max(largest[group_[i]], bytes_of(node));
       }
     }
-    return {begin, end, std::move(largest)};
+    return largest;
   }
 
   // Aligns what has a message of at least so many bytes.
@@ -164,19 +179,19 @@ class Alignment {
   bool settle(const Layer& layer, int64_t smallest) {
     const std::vector<int64_t>& largest = layer.largest;
     std::vector<Position> last(largest.size());
-    while (looks_ < kMostLooks * at_.size()) {
-      for (size_t i = layer.begin; i < layer.end; ++i) {
+    while (looks_ < kMostLooks * live_.size()) {
+      for (size_t i = layer.first; i < layer.last; ++i) {
         if (group_[i] != kAlone) last[group_[i]] = std::max(last[group_[i]], at_[i]);
       }
       bool settled = true;
-      for (size_t i = layer.begin; i < layer.end; ++i) {
+      for (size_t i = layer.first; i < layer.last; ++i) {
         if (group_[i] == kAlone || largest[group_[i]] < smallest) continue;
         settled = settled && at_[i] == last[group_[i]];
         wanted_[i] = last[group_[i]];
       }
       if (settled) return true;
       looks_ += layer.end - layer.begin;
-      place_nodes(steps_, live_, wanted_, layer.begin, layer.end, at_);
+      meetings_.place(wanted_, layer.first, layer.last, at_);
     }
     return false;
   }
@@ -187,16 +202,17 @@ class Alignment {
   void hold(const Layer& layer, int64_t smallest) {
     note_all(layer);
     bool held = false;
-    for (size_t i = layer.begin; i < layer.end; ++i) {
+    for (size_t i = layer.begin, next = layer.first; i < layer.end; ++i) {
       if (!live_[i]) continue;
-      place_nodes(steps_, live_, wanted_, i, i + 1, at_);
+      const size_t own = next;
+      if (own < layer.last && meetings_.node(own) == i) meetings_.place(wanted_, own, ++next, at_);
       note(i);
-      if (!is_sent(i) || slow_[steps_.operands.of(i)[0]] != at_[i] - 1) continue;
-      const auto other = others_.find(at_[i]);
+      if (!is_sent(i) || slow_[steps_.operands.of(i)[0]] != at_[own] - 1) continue;
+      const auto other = others_.find(at_[own]);
       if (other == others_.end()) continue;
       const auto& [awaited, waiting] = other->second;
       if (!(awaited & bit(sender_of(i))) && !(waiting & bit(traffic_.parties[i]))) continue;
-      wanted_[i] = ++at_[i];
+      wanted_[own] = ++at_[own];
       held = true;
     }
     if (!held) return;
@@ -212,39 +228,41 @@ class Alignment {
 
   // What a node waits for at its party: slow nodes, and messages of the round before.
   void note(size_t node) {
-    slow_[node] = is_slow(node) ? at_[node] : kNever;
+    const Position own_place = at(node);
+    slow_[node] = is_slow(node) ? own_place : kNever;
     senders_[node] = 0;
     for (const int32_t arg : steps_.operands.of(node)) {
       const bool is_message = (steps_.facts[arg] & kSend) != 0;
       if (!is_message) slow_[node] = std::max(slow_[node], slow_[arg]);
-      if (at_[arg] != at_[node]) continue;
+      if (at(arg) != own_place) continue;
       senders_[node] |= is_message ? bit(sender_of(arg)) : senders_[arg];
     }
     if (!is_slow(node) || !senders_[node]) return;
-    Waits& own = others_[at_[node]];
+    Waits& own = others_[own_place];
     own.awaited |= senders_[node];
     own.waiting |= bit(traffic_.parties[node]);
   }
 
   void place_early(const Layer& layer) {
-    std::fill(wanted_.begin() + layer.begin, wanted_.begin() + layer.end, 0);
-    place_nodes(steps_, live_, wanted_, layer.begin, layer.end, at_);
+    std::fill(wanted_.begin() + layer.first, wanted_.begin() + layer.last, 0);
+    meetings_.place(wanted_, layer.first, layer.last, at_);
   }
 
   void note_sends() {
     std::map<std::pair<int32_t, int32_t>, int32_t> links;
-    for (size_t i = 0; i < at_.size(); ++i) {
-      if (!is_sent(i)) continue;
-      const std::pair ends(sender_of(i), traffic_.parties[i]);
+    for (size_t i = 0; i < meetings_.size(); ++i) {
+      const size_t node = meetings_.node(i);
+      if (!is_sent(node)) continue;
+      const std::pair ends(sender_of(node), traffic_.parties[node]);
       const auto next = static_cast<int32_t>(links.size());
-      sends_.push_back({i, links.try_emplace(ends, next).first->second, bytes_of(i)});
+      sends_.push_back({node, i, links.try_emplace(ends, next).first->second, bytes_of(node)});
     }
     links_ = links.size();
   }
 
   // Bytes: each round's busiest link, and what a link carries in the rounds' own time.
-  int64_t price(std::span<const Position> at) {
-    sort_sends(at);
+  int64_t price() {
+    sort_sends();
     std::vector<int64_t> carried(links_);  // in the round that is looked at
     int64_t total = 0;
     for (size_t round = 0, begin = 0; round < ends_.size(); begin = ends_[round++]) {
@@ -261,17 +279,17 @@ class Alignment {
   }
 
   // Messages by rounds, those of a stage behind all of the one before; where each round's end.
-  void sort_sends(std::span<const Position> at) {
+  void sort_sends() {
     std::vector<Position> begins;  // of stages; at first how many rounds they have
     for (const Sent& each : sends_) {
       const auto stage = static_cast<size_t>(steps_.stages[each.node]);
       begins.resize(std::max(begins.size(), stage + 1));
-      begins[stage] = std::max(begins[stage], level(at[each.node]) + 1);
+      begins[stage] = std::max(begins[stage], level(at_[each.meeting]) + 1);
     }
     Position rounds = 0;
     for (Position& begin : begins) begin = std::exchange(rounds, rounds + begin);
     const auto round_of = [&](const Sent& each) {
-      return static_cast<size_t>(begins[steps_.stages[each.node]] + level(at[each.node]));
+      return static_cast<size_t>(begins[steps_.stages[each.node]] + level(at_[each.meeting]));
     };
     ends_.assign(static_cast<size_t>(rounds), 0);
     for (const Sent& each : sends_) ++ends_[round_of(each)];
@@ -323,14 +341,16 @@ class Alignment {
   const Steps& steps_;
   const Traffic& traffic_;
   std::vector<uint8_t> live_;
+  Meetings meetings_;
   std::vector<Layer> layers_;
   std::vector<Sent> sends_;
   size_t links_ = 0;
   std::vector<const Sent*> in_order_;  // by rounds
   std::vector<size_t> ends_;
-  std::vector<int32_t> group_;    // of each message of those alike in its layer, or kAlone
-  std::vector<Position> wanted_;  // of each message: it isn't there before
-  std::vector<Position> at_;
+  // Of meetings: the group of a message among those alike in its layer, or kAlone; the place that a
+  // message isn't at before; and where they are.
+  std::vector<int32_t> group_;
+  std::vector<Position> wanted_, at_;
   std::vector<Position> slow_;     // the last slow node that a node waits for is there, or kNever
   std::vector<uint64_t> senders_;  // of messages there with a node that it waits for, a bit each
   std::map<Position, Waits> others_;  // of slow nodes, by their places

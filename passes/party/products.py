@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir.party.columns import Columns
+from veilgraph.ir.party.columns import Columns, Int64s
 from veilgraph.ir.party.node import Shape
 from veilgraph.ir.party.ops import ALL, PartyOp, Runs
 from veilgraph.ir.types import Type
@@ -31,8 +31,24 @@ _IS_SLOW = np.array([_is_slow(op) for op in ALL])
 
 def products(columns: Columns, rows: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
     """Each product of these nodes, and its multiply-adds."""
-    for i in np.flatnonzero(_MULTIPLIES[columns.op] & rows).tolist():
-        yield i, _multiply_adds(columns, i)
+    return _of_each(columns, np.flatnonzero(_MULTIPLIES[columns.op] & rows), _multiply_adds)
+
+
+def _of_each(
+    columns: Columns, rows: Int64s, asked: Callable[[Columns, int], int]
+) -> Iterator[tuple[int, int]]:
+    """Of each row what is asked of it; once of those of one operation over the same tensors."""
+    known: dict[tuple[int, ...], int] = {}
+    counts = columns.first[rows + 1] - columns.first[rows]
+    ends = np.cumsum(counts)
+    args = np.repeat(columns.first[rows] - (ends - counts), counts) + np.arange(counts.sum())
+    operands = columns.tensor[columns.args[args]].tolist()
+    each = rows, columns.op[rows], columns.tensor[rows], ends - counts, ends
+    for i, op, tensor, begin, end in zip(*(column.tolist() for column in each), strict=True):
+        key = op, tensor, *operands[begin:end]
+        if key not in known:
+            known[key] = asked(columns, i)
+        yield i, known[key]
 
 
 def _multiply_adds(columns: Columns, i: int) -> int:
@@ -56,5 +72,8 @@ def seconds_of(columns: Columns, i: int, multiply_adds: int) -> float:
 
 def nanoseconds(columns: Columns) -> Iterator[tuple[int, int]]:
     """Each product, sum or comparison that is a step of its own, and what it takes."""
-    for i in np.flatnonzero(_IS_SLOW[columns.op]).tolist():
-        yield i, round(1e9 * seconds_of(columns, i, _multiply_adds(columns, i)))
+    return _of_each(columns, np.flatnonzero(_IS_SLOW[columns.op]), _nanoseconds)
+
+
+def _nanoseconds(columns: Columns, i: int) -> int:
+    return round(1e9 * seconds_of(columns, i, _multiply_adds(columns, i)))

@@ -16,9 +16,10 @@ Read = tuple[
 ]  # fmt: skip
 
 def read_lines(text: str, operations: Sequence[str], layers: int) -> Read | tuple[str, str]:
-    """The nodes that lines of text say: columns op, place, type, attributes, number, layer, first
-    and args of `veilgraph.ir.party.columns.Columns`, and the texts of places, types and attributes,
-    each once. In a text of attributes # stands for the value of `number`.
+    """The nodes that a program's text says, from the first line behind another that begins with %:
+    columns op, place, type, attributes, number, layer, first and args of
+    `veilgraph.ir.party.columns.Columns`, and the texts of places, types and attributes, each once.
+    In a text of attributes # stands for the value of `number`.
 
     Args:
         operations: names, by their numbers.
@@ -29,10 +30,23 @@ def read_lines(text: str, operations: Sequence[str], layers: int) -> Read | tupl
     """
 
 def first_of_forms(
-    seen: Sequence[Int32s], own: Sequence[Int32s], first: Int64s, args: Int32s
+    seen: Sequence[Int32s],
+    own: Sequence[Int32s],
+    by_type: npt.NDArray[np.uint8],
+    tensors: Int32s,
+    shapes: Int32s,
+    types: Int32s,
+    first: Int64s,
+    args: Int32s,
 ) -> Int64s:
-    """The first node of each form: of nodes alike in all columns whose operands are alike, in
-    order, in the columns `seen`.
+    """The first node of each form: of nodes alike in all columns and their tensors, whose operands
+    are alike, in order, in the columns `seen` and their tensors.
+
+    Args:
+        by_type: of each node whether its tensor, and its operands', are alike by their types alone
+            where they have one shape.
+        tensors: of each node the number of its tensor.
+        shapes, types: of each tensor the numbers of its shape and its type.
 
     Raises:
         ValueError: a node reads what is made after it.

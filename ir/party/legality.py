@@ -7,13 +7,13 @@ and which shapes go together, as ir/meaning/party.py computes with them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 
 from veilgraph.ir.party import ops
 from veilgraph.ir.party._native import first_of_forms
-from veilgraph.ir.party.columns import NUMBERS, Columns, columns_of
+from veilgraph.ir.party.columns import NUMBERS, Columns, Int32s, columns_of
 from veilgraph.ir.party.node import Node, base_of, broadcast_pattern, holders_of
 from veilgraph.ir.party.ops import DECLARED, Runs
 from veilgraph.ir.party.program import Program
@@ -34,7 +34,8 @@ def check_party(program: Program) -> None:
     """Every node reads what its own party has, made before it; only sends cross.
 
     The rules but those of draws, look-ups and kept states ask for nothing but a node's form: its
-    operation, attributes, place and tensor, and its operands' places and tensors. So each form is
+    operation, attributes, place and tensor, and its operands' places and tensors; of what may be
+    fused, where all of these have one shape, for their types in place of tensors. So each form is
     looked at once, at its first node. Places are looked at of all nodes together: where they fit,
     as in most programs, forms are told apart without them.
 
@@ -85,10 +86,27 @@ _PHASES = np.array([_ANY_PHASE if op.phase is None else op.phase for op in ops.A
 def _first_of_forms(columns: Columns, *, by_place: bool) -> list[int]:
     """The first node of each form that there is."""
     is_const = (columns.op == NUMBERS[ops.CONST]).astype(np.int32)
-    seen = [*([columns.place] if by_place else []), columns.tensor, is_const]
-    own = [columns.op.astype(np.int32), columns.attributes]
-    found: list[int] = first_of_forms(seen, own, columns.first, columns.args).tolist()
-    return found
+    found = first_of_forms(
+        [*([columns.place] if by_place else []), is_const],
+        [columns.op.astype(np.int32), columns.attributes],
+        _BY_TYPE[columns.op],
+        columns.tensor,
+        _numbers(shape for shape, _ in columns.tensors),
+        _numbers(type for _, type in columns.tensors),
+        columns.first,
+        columns.args,
+    )
+    rows: list[int] = found.tolist()
+    return rows
+
+
+_BY_TYPE = np.array([op.fusible for op in ops.ALL], np.uint8)
+
+
+def _numbers(values: Iterable[Hashable]) -> Int32s:
+    """The same for the same value."""
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(each, len(numbers)) for each in values], np.int32)
 
 
 def odd_draw(program: Program, columns: Columns) -> tuple[int, str] | None:

@@ -102,6 +102,7 @@ class PartyOp:
         makes: kinds of value that its result may be.
         alike: its operands have its result's type.
         fits: whether operands fit a result; None where being alike, or element-wise, says it all.
+            Where all have one shape, that of what may be fused looks at their types alone.
         phase: of a source that is always there in one, and of what is kept from one, whenever its
             operand is made; None for the latest of the operands'.
         runs: how its value comes to be.

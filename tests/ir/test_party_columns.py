@@ -16,7 +16,7 @@ from random_programs import RandomProgram
 from veilgraph.ir.party import ops
 from veilgraph.ir.party._native import first_of_forms
 from veilgraph.ir.party.columns import Columns, Nodes, Rows, columns_of, nodes_of
-from veilgraph.ir.party.legality import IllegalParty, check_party
+from veilgraph.ir.party.legality import IllegalParty, _first_of_forms, check_party
 from veilgraph.ir.party.node import Node, base_of
 from veilgraph.ir.party.program import Program, Value
 from veilgraph.ir.party.text import parse_program, print_program
@@ -179,17 +179,40 @@ def test_one_of_many_alike_is_illegal(
 
 def test_operands_of_one_form_are_alike() -> None:
     columns = Columns.of(chains(8).nodes)
-    seen = [columns.place, columns.tensor]
+    seen, first, args = [columns.place], columns.first, columns.args
     own = [columns.op.astype(np.int32), columns.attributes]
-    found = first_of_forms(seen, own, columns.first, columns.args).tolist()
+    by_tensor = np.zeros(len(columns), np.uint8)
+    number = np.arange(len(columns.tensors), dtype=np.int32)
+    of = columns.tensor, number, number
+    found = first_of_forms(seen, own, by_tensor, *of, first, args).tolist()
     named = [i for i, n in enumerate(chains(8).nodes) if n.op in (ops.INPUT, ops.OUTPUT)]
     assert len([i for i in found if i not in named]) == len(chains(1).nodes) - 2
     with pytest.raises(ValueError, match="other lengths"):
-        first_of_forms([columns.place[1:]], own, columns.first, columns.args)
+        first_of_forms([columns.place[1:]], own, by_tensor, *of, first, args)
+    with pytest.raises(ValueError, match="is not there"):
+        first_of_forms(seen, own, by_tensor, columns.tensor, number[1:], number[1:], first, args)
+    late = np.full_like(args, len(columns) - 1)
     with pytest.raises(ValueError, match="made after it"):
-        first_of_forms(seen, own, columns.first, np.full_like(columns.args, len(columns) - 1))
+        first_of_forms(seen, own, by_tensor, *of, first, late)
     with pytest.raises(ValueError, match="another program"):
-        first_of_forms(seen, own, columns.first, columns.args[1:])
+        first_of_forms(seen, own, by_tensor, *of, first, args[1:])
+
+
+def test_what_may_be_fused_is_of_one_form_in_all_shapes() -> None:
+    """Unless its operands have several: those it repeats, or refuses."""
+    p = Program(("alice",))
+    shapes = [(4,), (5,), (6, 2)]
+    for shape in shapes:
+        x, y = (p.node(ops.INPUT, 0, (), shape, W, Phase.ONLINE, name=f"{n}{shape}") for n in "xy")
+        p.node(ops.ADD, 0, (x, y), shape, W, Phase.ONLINE)
+    one = p.node(ops.INPUT, 0, (), (1,), W, Phase.ONLINE, name="one")
+    for x, shape in zip((0, 3, 6), shapes, strict=True):
+        p.node(ops.ADD, 0, (x, one), shape, W, Phase.ONLINE)
+    columns = Columns.of(p.nodes)
+    sums = columns.rows_of(ops.ADD).tolist()
+    for by_place in (False, True):
+        found = _first_of_forms(columns, by_place=by_place)
+        assert [row for row in found if row in sums] == [sums[0], *sums[3:]]
 
 
 def test_of_equal_nodes_one_is_made() -> None:

@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <string>
 #include <unordered_set>
 
@@ -48,30 +49,61 @@ nb::tuple read_lines(nb::str text, const std::vector<std::string>& operations, i
 
 using Key = std::u32string;
 
+// Nodes as their forms have them: ir/party/_native.pyi.
+struct Formed {
+  const std::vector<veil::Column<int32_t>>&seen, &own;
+  veil::Column<uint8_t> by_type;
+  veil::Column<int32_t> tensors, shapes, types;
+  veil::Operands operands;
+
+  int32_t shape(size_t node) const { return shapes.data()[tensors.data()[node]]; }
+  int32_t type(size_t node) const { return types.data()[tensors.data()[node]]; }
+};
+
 // The first node of each form: what a node is, and what its operands are as operands.
-nb::object first_of_forms(const std::vector<veil::Column<int32_t>>& seen,
-                          const std::vector<veil::Column<int32_t>>& own,
-                          const veil::Column<int64_t>& first, const veil::Column<int32_t>& args) {
-  const size_t nodes = first.size() - 1;
-  for (const auto* columns : {&seen, &own}) {
-    for (const auto& column : *columns) {
-      if (column.size() != nodes) throw nb::value_error("columns are of other lengths");
-    }
-  }
-  const veil::Operands operands(first, args, nodes);
+std::vector<int64_t> first_of(const Formed& nodes) {
   std::unordered_set<Key> met;
   std::vector<int64_t> found;
   Key key;
-  for (size_t i = 0; i < nodes; ++i) {
+  const auto add = [&](int32_t number) { key += static_cast<char32_t>(number); };
+  for (size_t i = 0; i < nodes.tensors.size(); ++i) {
+    const auto args = nodes.operands.of(i);
+    const bool of_types = nodes.by_type.data()[i] && std::ranges::all_of(args, [&](int32_t arg) {
+                            return nodes.shape(static_cast<size_t>(arg)) == nodes.shape(i);
+                          });
+    const auto as_seen = [&](size_t node) {
+      for (const auto& column : nodes.seen) add(column.data()[node]);
+      add(of_types ? nodes.type(node) : nodes.tensors.data()[node]);
+    };
     key.clear();
-    for (const auto& column : own) key += static_cast<char32_t>(column.data()[i]);
-    for (const auto& column : seen) key += static_cast<char32_t>(column.data()[i]);
-    for (const int32_t arg : operands.of(i)) {
-      for (const auto& column : seen) key += static_cast<char32_t>(column.data()[arg]);
-    }
+    add(of_types);
+    for (const auto& column : nodes.own) add(column.data()[i]);
+    as_seen(i);
+    for (const int32_t arg : args) as_seen(static_cast<size_t>(arg));
     if (met.insert(key).second) found.push_back(static_cast<int64_t>(i));
   }
-  return veil::array(std::move(found));
+  return found;
+}
+
+nb::object first_of_forms(const std::vector<veil::Column<int32_t>>& seen,
+                          const std::vector<veil::Column<int32_t>>& own,
+                          const veil::Column<uint8_t>& by_type,
+                          const veil::Column<int32_t>& tensors, const veil::Column<int32_t>& shapes,
+                          const veil::Column<int32_t>& types, const veil::Column<int64_t>& first,
+                          const veil::Column<int32_t>& args) {
+  const size_t nodes = tensors.size();
+  bool sound = by_type.size() == nodes && shapes.size() == types.size();
+  for (const auto* columns : {&seen, &own}) {
+    for (const auto& column : *columns) sound = sound && column.size() == nodes;
+  }
+  if (!sound) throw nb::value_error("columns are of other lengths");
+  return veil::array(veil::unlocked([&] {
+    const bool known = std::ranges::all_of(veil::span(tensors), [&](int32_t tensor) {
+      return tensor >= 0 && static_cast<size_t>(tensor) < shapes.size();
+    });
+    if (!known) throw nb::value_error("a tensor is not there");
+    return first_of({seen, own, by_type, tensors, shapes, types, {first, args, nodes}});
+  }));
 }
 
 }  // namespace
@@ -80,5 +112,6 @@ NB_MODULE(_native, m) {
   veil::bind_nodes(m);
   veil::bind_rows(m);
   m.def("read_lines", &read_lines, "text"_a, "operations"_a, "layers"_a);
-  m.def("first_of_forms", &first_of_forms, "seen"_a, "own"_a, "first"_a, "args"_a);
+  m.def("first_of_forms", &first_of_forms, "seen"_a, "own"_a, "by_type"_a, "tensors"_a, "shapes"_a,
+        "types"_a, "first"_a, "args"_a);
 }

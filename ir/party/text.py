@@ -139,12 +139,11 @@ class _Reading:
     def run(self, text: str) -> Program:
         if text.count("\n") > MOST_LINES:
             raise ValueError(f"it has more than {MOST_LINES} lines")
-        text = text.removesuffix("\n")
         end = text.find("\n%")
-        head, body = (text, "") if end < 0 else (text[:end], text[end + 1 :])
+        head = text.removesuffix("\n") if end < 0 else text[:end]
         lines = head.split("\n")
         layers = 1 + sum(line.startswith("layer ") for line in lines)
-        with Beside(partial(read_lines, body, [op.name for op in ops.ALL], layers)) as read:
+        with Beside(partial(read_lines, text, [op.name for op in ops.ALL], layers)) as read:
             self._head(lines)
             self.program.nodes = Nodes(self._columns(read.result()))
         return self.program

@@ -29,7 +29,7 @@ nb::tuple read_lines(nb::str text, const std::vector<std::string>& operations, i
   const char* start = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
   if (start == nullptr) throw nb::python_error();
   veil::Lines lines;
-  const std::string_view all(start, static_cast<size_t>(size));
+  const std::string_view all = veil::lines_of_nodes({start, static_cast<size_t>(size)});
   try {
     veil::unlocked([&] { veil::read_lines(all, operations, layers, lines); });
   } catch (const veil::NoNode& error) {

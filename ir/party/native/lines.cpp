@@ -134,6 +134,12 @@ int32_t Interned::copied(std::string_view text) {
   return found != ids_.end() ? found->second : of(own_.emplace_back(text));
 }
 
+std::string_view lines_of_nodes(std::string_view text) {
+  if (text.ends_with('\n')) text.remove_suffix(1);
+  const size_t before = text.find("\n%");
+  return before == std::string_view::npos ? std::string_view() : text.substr(before + 1);
+}
+
 void read_lines(std::string_view text, const std::vector<std::string>& operations, int64_t layers,
                 Lines& lines) {
   std::unordered_map<std::string_view, uint8_t> named;

@@ -37,6 +37,10 @@ struct NoNode {
   size_t start, end;
 };
 
+// Of a program's text the lines of nodes, without what ends the last of them. They are many times
+// as long as all else, and are not copied.
+std::string_view lines_of_nodes(std::string_view text);
+
 // Reads lines of nodes, the last of them ended too, numbered from 0 without gaps.
 // Throws NoNode.
 void read_lines(std::string_view text, const std::vector<std::string>& operations, int64_t layers,

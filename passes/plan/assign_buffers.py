@@ -35,6 +35,7 @@ from veilgraph.passes.plan.lifetimes import FOREVER, NEVER, Lifetimes
 ALIGNMENT = 64
 NOWHERE = -1
 Marks = npt.NDArray[np.bool_]
+_KINDS = {int(kind): kind for kind in BufferKind}
 
 
 class Location(NamedTuple):
@@ -83,6 +84,7 @@ class Places:
         self._columns = columns
         self.offset = np.full(len(columns), NOWHERE, np.int64)
         self.kind = np.zeros(len(columns), np.uint8)
+        self._known: dict[int, tuple[int, int]] = {}
 
     def put(self, rows: Int64s, offset: Int64s, kind: Flags) -> None:
         self.offset[rows], self.kind[rows] = offset, kind
@@ -91,11 +93,18 @@ class Places:
         return bool(self.offset[node] != NOWHERE)
 
     def __getitem__(self, node: int) -> Location:
-        assert node in self, f"%{node} has no place"
-        shape, type = self._columns.tensors[self._columns.tensor[node]]
-        elements = prod(shape) * type.per_element
-        kind = BufferKind(self.kind[node])
-        return Location(int(self.offset[node]), kind, type.stored.bits, elements)
+        offset = self.offset.item(node)
+        assert offset != NOWHERE, f"%{node} has no place"
+        bits, elements = self._stored(self._columns.tensor.item(node))
+        return Location(offset, _KINDS[self.kind.item(node)], bits, elements)
+
+    def _stored(self, tensor: int) -> tuple[int, int]:
+        """Bits of an element of a tensor in memory, and how many there are."""
+        found = self._known.get(tensor)
+        if found is None:
+            shape, type = self._columns.tensors[tensor]
+            found = self._known[tensor] = type.stored.bits, prod(shape) * type.per_element
+        return found
 
 
 @dataclass

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.party import ops
-from veilgraph.ir.party.columns import NUMBERS
+from veilgraph.ir.party.columns import NUMBERS, Int32s, Int64s, Pairs
 from veilgraph.ir.party.node import Node, Shape
 from veilgraph.ir.party.ops import PartyOp, Runs
 from veilgraph.ir.plan.tables import (
@@ -31,10 +31,10 @@ from veilgraph.ir.plan.tables import (
 )
 from veilgraph.kernels.declared import DECLARED
 from veilgraph.kernels.fill import declaration as fill
-from veilgraph.kernels.kernel import Kernel, NoParams, Params
+from veilgraph.kernels.kernel import Kernel
 from veilgraph.passes.plan.assign_buffers import Location, Memory
 from veilgraph.passes.plan.cut_messages import Pieces
-from veilgraph.passes.plan.fuse_local import LocalSteps, base_of
+from veilgraph.passes.plan.fuse_local import Lists, LocalSteps, base_of
 from veilgraph.passes.plan.fused_templates import FusedPrograms
 from veilgraph.passes.plan.step_tables import Emitted, EmittedRows, StepTables
 
@@ -55,6 +55,17 @@ class View(NamedTuple):
 @lru_cache(1 << 12)
 def contiguous(shape: Shape) -> Strides:
     return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+@lru_cache(1 << 12)
+def _params(kernel: str, bits: int, attributes: Pairs) -> Int64s:
+    """Those of an operation that is a kernel; many steps have the same."""
+    made = DECLARED[kernel].params.of_op(bits, dict(attributes))
+    return np.array(made.values(), np.int64)
+
+
+def _filling(value: int) -> Int64s:
+    return np.array(fill.Params(value).values(), np.int64)
 
 
 def emit_party(steps: LocalSteps, memory: Memory, party: int, constants: Sequence[int]) -> Emission:
@@ -97,7 +108,8 @@ class Emission:
 
     def run(self) -> None:
         """Emits the steps of all actions that are not fused."""
-        for number in np.flatnonzero(self.own.fused == 0).tolist():
+        rows = np.flatnonzero(self.own.fused == 0)
+        for number in rows[~self._joined_in_place(self.own.leads[rows])].tolist():
             self.action = number
             node = self.program.nodes[self.own.leads[number]]
             if node.op in EMIT:
@@ -163,6 +175,23 @@ class Emission:
             if (name, part) not in done:
                 done.add((name, part))
                 yield _part_of(node, given[0, name], self.memory.values[node.id].offset)
+
+    def _joined_in_place(self, rows: Int32s) -> npt.NDArray[np.bool_]:
+        """Which of these nodes are joins whose operands all are made where they are joined, as
+        most are: `_emit_join` has nothing to copy."""
+        columns, offsets = self.steps.schedule.columns, self.memory.values.offset
+        found = columns.op[rows] == NUMBERS[ops.JOIN]
+        joins = rows[found].astype(np.int64)
+        operands = Lists(columns.first, columns.args).take(joins)
+        counts = np.diff(operands.first)
+        words = np.concatenate([[0], np.cumsum(columns.steps[operands.rows])])
+        at = words[:-1] - np.repeat(words[operands.first[:-1]], counts)
+        base, _ = columns.behind_views(operands.rows)
+        size = np.array([type.word_bits // 8 for _, type in columns.tensors], np.int64)
+        there = np.repeat(offsets[joins], counts) + at * size[columns.tensor[base]]
+        is_copied = ~np.isin(base, list(self.memory.placed)) | (offsets[base] != there)
+        found[np.flatnonzero(found)[np.repeat(np.arange(len(joins)), counts)[is_copied]]] = False
+        return found
 
     # Views
 
@@ -237,20 +266,17 @@ class Emission:
         offset = self.constants[node["number"]]
         return Location(offset, node.type.buffer, node.type.bits, node.elements)
 
-    def _call(self, kernel: str, node: Node, views: Sequence[View], params: Params) -> None:
+    def _call(self, kernel: str, node: Node, views: Sequence[View], params: Int64s) -> None:
         rows = [self._row(view) for view in views]
-        values = np.array(params.values(), np.int64)
-        self._emitted.step(kernel, self.action, node.layer, rows, values)
+        self._emitted.step(kernel, self.action, node.layer, rows, params)
 
     def _emit_kernel(self, kernel: Kernel, node: Node) -> None:
         """An op that is a kernel: its result, its operands, its attributes as parameters."""
         views = [self._view(i) for i in (node.id, *node.args)]
-        params = kernel.params.of_op(node.type.bits, dict(node.attrs))
-        self._call(kernel.name, node, views, params)
+        self._call(kernel.name, node, views, _params(kernel.name, node.type.bits, node.attrs))
 
     def _emit_const(self, node: Node) -> None:
-        params = fill.Params(int(node["value"]))
-        self._call("fill", node, [self._view(node.id)], params)
+        self._call("fill", node, [self._view(node.id)], _filling(int(node["value"])))
 
     def _emit_output(self, node: Node) -> None:
         """Nothing, but for a public constant: outputs are read from the arena."""
@@ -264,7 +290,7 @@ class Emission:
         self._copy(node, self._view(node.id), self._view(node.args[0]))
 
     def _copy(self, node: Node, to: View, source: View) -> None:
-        self._call("copy", node, [to, source], NoParams())
+        self._call("copy", node, [to, source], np.zeros(0, np.int64))
 
     def _emit_transpose(self, node: Node) -> None:
         source = self._view(node.args[0])
@@ -296,7 +322,7 @@ class Emission:
 
     def _emit_pad(self, node: Node) -> None:
         whole, source = self._view(node.id), self._view(node.args[0])
-        self._call("fill", node, [whole], fill.Params(0))
+        self._call("fill", node, [whole], _filling(0))
         self._copy(node, self._part(whole, node["low"], source.shape), source)
 
     def _emit_concat(self, node: Node) -> None:

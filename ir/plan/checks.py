@@ -53,8 +53,11 @@ def record(kind: type[R], fields: object) -> R:
     hints = hints_of(cast(Any, kind))
     if not isinstance(fields, dict) or fields.keys() != hints.keys():
         raise ValueError(f"a {kind.__name__} has not the fields of one")
-    values = {name: _bound(name) if v is None else v for name, v in fields.items()}
-    return kind(**{name: typed(hints[name], value, name) for name, value in values.items()})
+    values = {
+        name: typed(hints[name], _bound(name) if value is None else value, name)
+        for name, value in fields.items()
+    }
+    return kind(**values)
 
 
 @cache
@@ -81,6 +84,10 @@ def typed(hint: Any, value: Any, name: str) -> Any:
     Raises:
         ValueError: it is none; `name` says where.
     """
+    if type(value) is hint is str:  # as most are
+        return value
+    if type(value) is hint is int and abs(value) < MOST_INTEGER:
+        return value
     origin, inner, is_record = _made_of(hint)
     if origin is tuple and isinstance(value, list):
         return tuple(typed(inner[0], each, name) for each in value)
@@ -102,6 +109,8 @@ def typed(hint: Any, value: Any, name: str) -> Any:
 
 def _is_plain(value: object) -> bool:
     """Whether JSON says this and nothing else: no date, and no key that it would make a word of."""
+    if isinstance(value, str):  # as most are
+        return True
     if isinstance(value, list):
         return all(map(_is_plain, value))
     if isinstance(value, dict):
@@ -110,7 +119,7 @@ def _is_plain(value: object) -> bool:
         return abs(value) < MOST_INTEGER
     if isinstance(value, float):
         return math.isfinite(value)
-    return value is None or isinstance(value, str)
+    return value is None
 
 
 # The whole

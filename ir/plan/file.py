@@ -144,10 +144,10 @@ def _read(archive: zipfile.ZipFile, path: Path) -> Plan:
         # The manifest as it is read: what it says of the tables is held against them meanwhile.
         with Beside(partial(_digested, plan, inflated, fields)) as digested:
             check(plan)
-            described = as_json(manifest_fields(plan))
-            plan, found, said = digested.result()
-    # As text: 1, 1.0 and true are equal to Python, and have digests of their own.
-    if said != described:
+            # As text: 1, 1.0 and true are equal to Python, and have digests of their own.
+            is_so = _as_text(fields) == _as_text(manifest_fields(plan))
+            plan, found = digested.result()
+    if not is_so:
         raise ValueError("its manifest says what its tables do not")
     if found != stated:
         raise SecurityAbort(f"{path} was changed after it was compiled: its digest differs.", HINT)
@@ -157,13 +157,11 @@ def _read(archive: zipfile.ZipFile, path: Path) -> Plan:
 def _plan(fields: Mapping[str, Any], contents: dict[str, bytes]) -> Plan:
     """What a manifest and the other entries say; of the texts nothing yet."""
     names = [f.name for f in dataclasses.fields(Manifest)]
+    programs = typed(Mapping[str, Mapping[str, object]], fields["programs"], "programs")
     layers = json.loads(contents.pop("layers.json"))
     plan = Plan(
         manifest=record(Manifest, {name: fields[name] for name in names}),
-        programs={
-            name: _program(contents, name, program)
-            for name, program in typed(Mapping[str, object], fields["programs"], "programs").items()
-        },
+        programs={name: _program(contents, name, each) for name, each in programs.items()},
         layers=typed(tuple[Layer, ...], layers, "layers"),
         constants=contents.pop("constants.bin"),
     )
@@ -174,11 +172,17 @@ def _plan(fields: Mapping[str, Any], contents: dict[str, bytes]) -> Plan:
 
 def _digested(
     plan: Plan, texts: Beside[dict[str, str]], fields: Mapping[str, Any]
-) -> tuple[Plan, str, bytes]:
-    """The plan with its texts, its digest, which it keeps, and the manifest as that tells it."""
-    whole, said = dataclasses.replace(plan, ir=texts.result()), as_json(fields)
+) -> tuple[Plan, str]:
+    """The plan with its texts, and its digest, which it keeps."""
+    said = as_json(fields)
+    whole = dataclasses.replace(plan, ir=texts.result())
     vars(whole)["digest"] = found = digest_of(whole, said)  # as the cached property would
-    return whole, found, said
+    return whole, found
+
+
+def _as_text(fields: Mapping[str, Any]) -> str:
+    """What a manifest says, to be compared: json encodes in C what it does not lay out."""
+    return json.dumps(fields, sort_keys=True, allow_nan=False)
 
 
 def _texts(archive: zipfile.ZipFile, entries: Sequence[zipfile.ZipInfo]) -> dict[str, str]:
@@ -222,7 +226,7 @@ def _sane_entries(
     return texts, others
 
 
-def _program(contents: dict[str, bytes], name: str, fields: object) -> PartyPlan:
+def _program(contents: dict[str, bytes], name: str, stated: Mapping[str, object]) -> PartyPlan:
     """A party's program, its tables taken out of `contents`."""
     tables: dict[str, Any] = {}
     for file, dtype in TABLES.items():
@@ -230,7 +234,6 @@ def _program(contents: dict[str, bytes], name: str, fields: object) -> PartyPlan
         if len(content) % dtype.itemsize:
             raise ValueError(f"{name}'s {file} is cut short")
         tables[file.removesuffix(".bin")] = np.frombuffer(content, dtype)
-    stated = typed(Mapping[str, object], fields, "programs")
     hints = hints_of(PartyPlan)
     if stated.keys() != set(hints) - tables.keys() - {"party"}:
         raise ValueError(f"{name}'s program has not the fields of one")

@@ -38,4 +38,4 @@ _FACTS = np.array([_facts(op) for op in ops.ALL], np.uint32)
 
 def facts_of(columns: Columns) -> npt.NDArray[np.uint32]:
     """Of each node the facts of its operation."""
-    return _FACTS[columns.op]
+    return _FACTS.take(columns.op)

@@ -99,9 +99,16 @@ class Columns:
 
     def rows_of(self, *kinds: PartyOp) -> Int64s:
         """The rows of some operations, in order."""
-        wanted = np.zeros(len(ops.ALL), bool)
-        wanted[[NUMBERS[op] for op in kinds]] = True
-        return np.flatnonzero(wanted[self.op])
+        order, first = self._by_op
+        numbers = sorted({NUMBERS[op] for op in kinds})
+        found = [order[first[number] : first[number + 1]] for number in numbers]
+        return np.sort(np.concatenate([np.zeros(0, np.int64), *found]))
+
+    @cached_property
+    def _by_op(self) -> tuple[Int64s, Int64s]:
+        """Rows operation by operation, those of one in order; where each begins, and the end."""
+        order = np.argsort(self.op, kind="stable")
+        return order, np.searchsorted(self.op[order], np.arange(len(ops.ALL) + 1))
 
     def behind_views(self, rows: Int64s | Int32s) -> tuple[Int64s, Int64s]:
         """The nodes in whose memory nodes lie, and at which of its words."""
@@ -140,39 +147,44 @@ class Columns:
         return self._of_place([stage_of(phase, entry) for _, phase, entry in self.places])
 
     def _of_place(self, values: Sequence[int]) -> Int32s:
-        return np.array(values, np.int32)[self.place] if len(self) else np.zeros(0, np.int32)
+        return np.array(values, np.int32).take(self.place) if len(self) else np.zeros(0, np.int32)
 
     @cached_property
     def kind(self) -> Int32s:
         """Of each node a number for the kind and the bits of its type."""
         numbers: dict[tuple[Any, ...], int] = {}
         kinds = [numbers.setdefault((t.kind, t.bits), len(numbers)) for _, t in self.tensors]
-        return np.array(kinds, np.int32)[self.tensor]
+        return np.array(kinds, np.int32).take(self.tensor)
 
     @cached_property
     def steps(self) -> Int64s:
         """Of each node its elements as kernels count them: of blocks words of 64 bits."""
         each = [prod(shape) * type.per_element for shape, type in self.tensors]
-        return np.array(each, np.int64)[self.tensor]
+        return np.array(each, np.int64).take(self.tensor)
 
     @cached_property
     def stored_bytes(self) -> Int64s:
         """Of each node in memory."""
         each = [type.stored_bytes(prod(shape)) for shape, type in self.tensors]
-        return np.array(each, np.int64)[self.tensor]
+        return np.array(each, np.int64).take(self.tensor)
 
     @cached_property
     def message_bytes(self) -> Int64s:
         """Of each node on the wire."""
         each = [type.message_bytes(prod(shape)) for shape, type in self.tensors]
-        return np.array(each, np.int64)[self.tensor]
+        return np.array(each, np.int64).take(self.tensor)
 
     def integers(self, *names: str) -> Int64s:
         """A row of each element of `pairs`: attributes of these names as signed words of 64 bits, 0
         for what is no number.
         """
-        rows = [[_word(own.get(name)) for name in names] for own in map(dict, self.pairs)]
-        return np.array(rows, np.int64).reshape(-1, len(names))
+        found = np.zeros((len(self.pairs), len(names)), np.int64)
+        places = {name: place for place, name in enumerate(names)}
+        for row, pairs in enumerate(self.pairs):
+            for name, value in pairs:
+                if name in places:
+                    found[row, places[name]] = _word(value)
+        return found
 
     def having(self, name: str, value: object) -> npt.NDArray[np.bool_]:
         """Of each node, whether its attribute of this name is that."""
@@ -182,7 +194,7 @@ class Columns:
     @cached_property
     def elements(self) -> Int64s:
         """Of each node."""
-        return np.array([prod(shape) for shape, _ in self.tensors], np.int64)[self.tensor]
+        return np.array([prod(shape) for shape, _ in self.tensors], np.int64).take(self.tensor)
 
 
 def _word(value: object) -> int:

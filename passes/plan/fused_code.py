@@ -135,9 +135,10 @@ def _repeats(columns: Columns, nodes: Int32s) -> Int64s:
     operands = Lists(columns.first, columns.args).take(nodes.astype(np.int64))
     args, users = operands.rows, np.repeat(nodes, np.diff(operands.first))
     differ = columns.elements[args] != columns.elements[users]
-    pairs = np.stack([columns.tensor[args[differ]], columns.tensor[users[differ]]], axis=1)
+    count = len(columns.tensors)
+    pairs = columns.tensor[args[differ]].astype(np.int64) * count + columns.tensor[users[differ]]
     found = []
-    for source, target in np.unique(pairs, axis=0).tolist():
+    for source, target in (divmod(pair, count) for pair in np.unique(pairs).tolist()):
         pattern = broadcast_pattern(columns.tensors[source][0], columns.tensors[target][0])
         if pattern is not None:
             found.append((source, target, *pattern))

@@ -16,8 +16,10 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from veilgraph.ir.party.columns import Columns, Flags, Int32s, Int64s
 from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION
@@ -54,14 +56,14 @@ class FusedPrograms:
 
     Attributes:
         keys: that the party holds.
-        counts: of each program its streams and its parameters.
+        counts: of each program its streams and its parameters, [programs, 2].
         params: of all programs, one behind another.
         streams: the nodes of all streams, program by program.
         messages: which streams are messages.
     """
 
     keys: Keys
-    counts: Sequence[tuple[int, int]]
+    counts: Int64s
     params: Int64s
     streams: Int64s
     messages: Flags
@@ -74,11 +76,11 @@ def fused_programs(steps: LocalSteps) -> list[FusedPrograms]:
     columns, program = steps.schedule.columns, steps.schedule.program
     held = keys_of(program)
     keys = keys_of_draws(columns, program, held)
-    templates = _templates(steps, keys, actions, form, nodes, said)
+    laid_out = _LaidOut.of(_templates(steps, keys, actions, form, nodes, said))
     found = []
     for party, own_keys in enumerate(held):
         own = np.flatnonzero(actions.party == party)
-        chosen = [templates[number] for number in form[own].tolist()]
+        chosen = laid_out.take(form[own].astype(np.int64))
         made = _programs(columns, actions.leads[own], chosen, nodes.take(own), keys)
         found.append(FusedPrograms(own_keys, *made))
     return found
@@ -167,32 +169,52 @@ def _number(value: Hashable) -> int:
     return next(_UNUSED)
 
 
+class _LaidOut(NamedTuple):
+    """Templates one behind another; `messages` are of the rows of `streams`."""
+
+    params: Lists
+    streams: Lists
+    messages: Lists
+    draws: Lists
+    drawn: Lists
+
+    @staticmethod
+    def of(templates: Sequence[Template]) -> _LaidOut:
+        return _LaidOut(
+            _lists([t.params for t in templates]),
+            _lists([t.streams for t in templates]),
+            _lists([t.messages for t in templates]),
+            _lists([t.draws for t in templates]),
+            _lists([t.drawn for t in templates]),
+        )
+
+    def take(self, chosen: Int64s) -> _LaidOut:
+        """Some of them, in this order."""
+        return _LaidOut(*(each.take(chosen) for each in self))
+
+
+def _lists(rows: Sequence[npt.NDArray[Any]]) -> Lists:
+    first = np.cumsum([0, *(len(each) for each in rows)])
+    return Lists(first, np.concatenate(rows) if rows else np.zeros(0, np.int32))
+
+
 def _programs(
-    columns: Columns, leads: Int32s, templates: Sequence[Template], nodes: Lists, keys: Int32s
-) -> tuple[list[tuple[int, int]], Int64s, Int64s, Flags]:
+    columns: Columns, leads: Int32s, templates: _LaidOut, nodes: Lists, keys: Int32s
+) -> tuple[Int64s, Int64s, Int64s, Flags]:
     """One party's, as `FusedPrograms` has them, each of its template; `nodes` are its actions' in
     the forms' orders, `leads` the first ones as the actions have them.
 
     `keys` are of all nodes that draw.
     """
     first, numbered = nodes.first[:-1], nodes.rows
-    empty = np.zeros(0, np.int64)
-    params = np.concatenate([empty, *(t.params for t in templates)])
-    sizes = np.array([len(t.params) for t in templates], np.int64)
-    starts = np.cumsum(sizes) - sizes
+    params, starts = templates.params.rows.astype(np.int64), templates.params.first[:-1]
     params[starts] = columns.steps[leads]
-    drawn = np.array([len(t.draws) for t in templates], np.int64)
-    draws = _WORDS * np.concatenate([empty, *(t.draws for t in templates)])
-    draws += np.repeat(starts + HEADER, drawn)
-    number = np.concatenate([empty, *(t.drawn for t in templates)]) + np.repeat(first, drawn)
-    made = numbered[number]
+    counts = [np.diff(each.first) for each in (templates.streams, templates.params)]
+    drawn = np.diff(templates.drawn.first)
+    draws = _WORDS * templates.draws.rows + np.repeat(starts + HEADER, drawn)
+    made = numbered[templates.drawn.rows + np.repeat(first, drawn)]
     params[draws + _WORDS - 1] = columns.number[made]  # an instruction's immediate
     params.view(np.int32)[2 * draws + _KEY] = keys[made]
-    streams = np.array([len(t.streams) for t in templates], np.int64)
-    places = np.concatenate([empty, *(t.streams for t in templates)]) + np.repeat(first, streams)
-    return (
-        list(zip(streams.tolist(), sizes.tolist(), strict=True)),
-        params,
-        numbered[places].astype(np.int64),
-        np.concatenate([np.zeros(0, np.uint8), *(t.messages for t in templates)]),
-    )
+    places = templates.streams.rows + np.repeat(first, counts[0])
+    streams = numbered[places].astype(np.int64)
+    return np.stack(counts, axis=1), params, streams, templates.messages.rows.astype(np.uint8)

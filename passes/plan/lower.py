@@ -22,7 +22,7 @@ from veilgraph.ir.party.columns import nodes_of
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import PartyPlan, Phase, Tensor
 from veilgraph.ir.types import Type
-from veilgraph.passes.party.batch_rounds import Schedule
+from veilgraph.passes.party.batch_rounds import LEVEL_BITS, Schedule, position
 from veilgraph.passes.party.products import products
 from veilgraph.passes.plan.assign_buffers import assign_buffers
 from veilgraph.passes.plan.cut_messages import Pieces, cut_messages
@@ -109,8 +109,9 @@ def costs(schedule: Schedule) -> dict[int, Cost]:
         layer, phase = divmod(key, len(Phase))
         found[layer].bits[Phase(phase)] += 8 * ((high << 32) + low)
     online = phases == Phase.ONLINE
-    pairs = np.stack([layers[online], schedule.levels[sends[online]] - 1], axis=1)
-    for layer, number in np.unique(pairs, axis=0).tolist():
+    pairs = (layers[online] << LEVEL_BITS) + schedule.levels[sends[online]] - 1
+    for pair in np.unique(pairs).tolist():
+        layer, number = position(pair)
         found[layer].rounds.add(number)
     for i, multiply_adds in products(columns, schedule.is_live != 0):
         found[int(columns.layer[i])].multiply_adds += multiply_adds

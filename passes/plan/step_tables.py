@@ -154,8 +154,7 @@ class StepTables:
         emitted = self.emitted.steps.T
         fused = np.flatnonzero(own.fused)
         last = own.nodes.rows[own.nodes.first[fused + 1] - 1]
-        counts = np.array(self.fused.counts, np.int64).reshape(-1, 2).T
-        programs = fused, np.full(len(fused), _FUSED), self.layers[last], *counts
+        programs = fused, np.full(len(fused), _FUSED), self.layers[last], *self.fused.counts.T
         behind = np.searchsorted(own.place, rounds, "right")
         between = behind, np.full(len(rounds), ROUND), *np.zeros((3, len(rounds)), np.int64)
         steps = np.hstack([emitted, np.stack(programs), np.stack(between)])

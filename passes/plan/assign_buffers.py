@@ -62,8 +62,7 @@ class Message(NamedTuple):
     early: bool = False
 
 
-@dataclass(frozen=True, order=True)
-class Kept:
+class Kept(NamedTuple):
     """A range that a phase leaves for those after it; for setup and states, of any entry."""
 
     phase: Phase
@@ -157,6 +156,7 @@ class _Assignment:
         self.party = party
         self.lives = Lifetimes(steps, party)
         self.memory = Memory(Places(self.columns), Places(self.columns))
+        self._messages: tuple[npt.NDArray[Any], ...] = ()  # columns of `Message`, but for offsets
 
     def run(self) -> Memory:
         values, in_values = self._value_blocks()
@@ -258,7 +258,7 @@ class _Assignment:
         large = total >= self.large_bytes
         early = large | (~is_send & np.isin(place, place[large]))
         first, last = self._times(rows, block, place, is_send, early)
-        self._note_messages(place, peer, is_send, total, early)
+        self._messages = place, peer, is_send, total, early
         content = Content(rows, block, ends[:-1] - ends[begins][block])
         return Blocks(total, first, last), content
 
@@ -288,11 +288,6 @@ class _Assignment:
         np.maximum.at(last, block[other], read[other])
         stays = ~is_send & (place >> LEVEL_BITS == Phase.SETUP) & (last >= lives.setup_until)
         return first, np.where(stays, FOREVER, last)
-
-    def _note_messages(self, *columns: npt.NDArray[Any]) -> None:
-        """Their offsets are not known yet."""
-        for place, peer, is_send, size, early in zip(*(c.tolist() for c in columns), strict=True):
-            self.memory.messages.append(Message(position(place), peer, is_send, 0, size, early))
 
     # Offsets
 
@@ -330,8 +325,9 @@ class _Assignment:
 
     def _put_messages(self, content: Content, offsets: Int64s) -> None:
         columns, memory = self.columns, self.memory
-        pairs = zip(memory.messages, offsets.tolist(), strict=True)
-        memory.messages = [message._replace(offset=offset) for message, offset in pairs]
+        place, *ends, total, early = (each.tolist() for each in self._messages)
+        each = map(position, place), *ends, offsets.tolist(), total, early
+        memory.messages = [*map(Message, *each)]
         rows, place = content.nodes, offsets[content.block] + content.within
         kinds = np.array([type.message_buffer for _, type in columns.tensors], np.uint8)
         kind, is_sent = kinds[columns.tensor[rows]], columns.party[rows] != self.party

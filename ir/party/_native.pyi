@@ -15,6 +15,9 @@ Read = tuple[
     list[str], list[str], list[str],
 ]  # fmt: skip
 
+def count_lines(text: str, most: int) -> int:
+    """How many lines a text ends; one more than `most` of one that ends more."""
+
 def read_lines(text: str, operations: Sequence[str], layers: int) -> Read | tuple[str, str]:
     """The nodes that a program's text says, from the first line behind another that begins with %:
     columns op, place, type, attributes, number, layer, first and args of

@@ -27,7 +27,7 @@ from typing import Any
 from veilgraph.ir.errors import ResourceLimitError
 from veilgraph.ir.files.beside import Beside
 from veilgraph.ir.party import ops
-from veilgraph.ir.party._native import read_lines
+from veilgraph.ir.party._native import count_lines, read_lines
 from veilgraph.ir.party.columns import Columns, Nodes, Pairs, columns_of
 from veilgraph.ir.party.node import Draw, Shape
 from veilgraph.ir.party.program import Program
@@ -137,7 +137,7 @@ class _Reading:
         self._drawn: dict[str, tuple[frozenset[int], Phase]] = {}  # by what a line says of a draw
 
     def run(self, text: str) -> Program:
-        if text.count("\n") > MOST_LINES:
+        if count_lines(text, MOST_LINES) > MOST_LINES:
             raise ValueError(f"it has more than {MOST_LINES} lines")
         end = text.find("\n%")
         head = text.removesuffix("\n") if end < 0 else text[:end]

@@ -24,12 +24,21 @@ nb::list strings(const veil::Interned& interned) {
   return found;
 }
 
-nb::tuple read_lines(nb::str text, const std::vector<std::string>& operations, int64_t layers) {
+std::string_view utf8(const nb::str& text) {
   Py_ssize_t size = 0;
   const char* start = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
   if (start == nullptr) throw nb::python_error();
+  return {start, static_cast<size_t>(size)};
+}
+
+size_t count_lines(nb::str text, size_t most) {
+  const std::string_view all = utf8(text);
+  return veil::unlocked([&] { return veil::count_lines(all, most); });
+}
+
+nb::tuple read_lines(nb::str text, const std::vector<std::string>& operations, int64_t layers) {
   veil::Lines lines;
-  const std::string_view all = veil::lines_of_nodes({start, static_cast<size_t>(size)});
+  const std::string_view all = veil::lines_of_nodes(utf8(text));
   try {
     veil::unlocked([&] { veil::read_lines(all, operations, layers, lines); });
   } catch (const veil::NoNode& error) {
@@ -111,6 +120,7 @@ nb::object first_of_forms(const std::vector<veil::Column<int32_t>>& seen,
 NB_MODULE(_native, m) {
   veil::bind_nodes(m);
   veil::bind_rows(m);
+  m.def("count_lines", &count_lines, "text"_a, "most"_a);
   m.def("read_lines", &read_lines, "text"_a, "operations"_a, "layers"_a);
   m.def("first_of_forms", &first_of_forms, "seen"_a, "own"_a, "by_type"_a, "tensors"_a, "shapes"_a,
         "types"_a, "first"_a, "args"_a);

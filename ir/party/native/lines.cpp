@@ -134,6 +134,15 @@ int32_t Interned::copied(std::string_view text) {
   return found != ids_.end() ? found->second : of(own_.emplace_back(text));
 }
 
+size_t count_lines(std::string_view text, size_t most) {
+  size_t count = 0;
+  for (size_t end = text.find('\n'); end != std::string_view::npos && count <= most;
+       end = text.find('\n', end + 1)) {
+    ++count;
+  }
+  return count;
+}
+
 std::string_view lines_of_nodes(std::string_view text) {
   if (text.ends_with('\n')) text.remove_suffix(1);
   const size_t before = text.find("\n%");

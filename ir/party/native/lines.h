@@ -37,6 +37,9 @@ struct NoNode {
   size_t start, end;
 };
 
+// How many lines a text ends, as far as they are counted: one more than `most` at the furthest.
+size_t count_lines(std::string_view text, size_t most);
+
 // Of a program's text the lines of nodes, without what ends the last of them. They are many times
 // as long as all else, and are not copied.
 std::string_view lines_of_nodes(std::string_view text);

@@ -127,7 +127,7 @@ class _Dumper(yaml.SafeDumper):
 
 def _read(archive: zipfile.ZipFile, path: Path) -> Plan:
     texts, others = _sane_entries(archive, path.stat().st_size)
-    # Texts are inflated while all else is read, and hashed while it is looked at.
+    # Texts are inflated while all else is read and hashed, and hashed while it is looked at.
     with Beside(partial(_texts, archive, texts)) as inflated:
         contents = {entry.filename: archive.read(entry) for entry in others}
         fields = plain_yaml(contents.pop("manifest.yaml"))
@@ -174,9 +174,9 @@ def _digested(
     plan: Plan, texts: Beside[dict[str, str]], fields: Mapping[str, Any]
 ) -> tuple[Plan, str]:
     """The plan with its texts, and its digest, which it keeps."""
-    said = as_json(fields)
+    found = digest_of(plan, as_json(fields), texts.result)
     whole = dataclasses.replace(plan, ir=texts.result())
-    vars(whole)["digest"] = found = digest_of(whole, said)  # as the cached property would
+    vars(whole)["digest"] = found  # as the cached property would
     return whole, found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -139,20 +139,31 @@ class Plan:
 # What it says
 
 
-def digest_of(plan: Plan, manifest: bytes) -> str:
+def digest_of(
+    plan: Plan, manifest: bytes, texts: Callable[[], Mapping[str, str]] | None = None
+) -> str:
     """SHA-256 in hex over every entry: its name, length and content.
 
     Of the manifest, its fields as `as_json` has them: how YAML is laid out is its library's choice.
+
+    Args:
+        texts: gives the plan's IR, unless that is in it; asked when all else is hashed.
     """
     found = hashlib.sha256()
-    for name, content in entries(plan, manifest):
+    for name, content in entries(plan, manifest, texts):
         found.update(f"{name}:{len(content)}\n".encode())
         found.update(content)
     return found.hexdigest()
 
 
-def entries(plan: Plan, manifest: bytes) -> Iterator[tuple[str, bytes | memoryview]]:
-    """Name and content of each entry; of tables not copied where they lie as in the file."""
+def entries(
+    plan: Plan, manifest: bytes, texts: Callable[[], Mapping[str, str]] | None = None
+) -> Iterator[tuple[str, bytes | memoryview]]:
+    """Name and content of each entry; of tables not copied where they lie as in the file.
+
+    Args:
+        texts: as `digest_of`.
+    """
     yield "manifest.yaml", manifest
     yield "layers.json", _json_rows([_plain(layer) for layer in plan.layers])
     yield "constants.bin", plan.constants
@@ -161,7 +172,7 @@ def entries(plan: Plan, manifest: bytes) -> Iterator[tuple[str, bytes | memoryvi
         for file, table in zip(TABLES, tables, strict=True):
             stored = np.ascontiguousarray(table, TABLES[file])
             yield f"parties/{name}/{file}", stored.view(np.uint8).data
-    for level, text in sorted(plan.ir.items()):
+    for level, text in sorted((plan.ir if texts is None else texts()).items()):
         yield f"ir/{level}", text.encode()
 
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "passes/native/facts.h"
 
@@ -11,6 +12,7 @@ namespace {
 
 constexpr int64_t kLast = 1LL << 60;  // the depth of what writes over a state that others may read
 constexpr int32_t kNone = -1;
+constexpr int32_t kMostCounted = 64;  // parties whose positions are counted
 
 class Fusion {
  public:
@@ -74,9 +76,46 @@ class Fusion {
         places_.push_back({p_.parties[i], p_.at[i], row});
       }
     }
-    std::sort(places_.begin(), places_.end());
+    sort_places();
     stored_.assign(p_.facts.size(), 0);
     as_words_.assign(p_.facts.size(), 0);
+  }
+
+  // By party and position; rows are in order already.
+  void sort_places() {
+    if (!count_places()) std::sort(places_.begin(), places_.end());
+  }
+
+  // As `sort_places`, by counting, where positions and parties are not more than there may be.
+  bool count_places() {
+    std::vector<int64_t> begins;  // of stages: at first how many positions they have
+    int32_t parties = 0;
+    for (const Place& place : places_) {
+      const auto [stage, level] = split(place.at);
+      if (stage < 0 || stage > kMostStages || place.party < 0) return false;
+      begins.resize(std::max(begins.size(), static_cast<size_t>(stage) + 1));
+      begins[stage] = std::max(begins[stage], level + 1);
+      parties = std::max(parties, place.party + 1);
+    }
+    int64_t positions = 0;
+    for (int64_t& begin : begins) begin = std::exchange(positions, positions + begin);
+    if (positions > std::ssize(places_) || parties > kMostCounted) return false;
+    std::vector<size_t> ends(static_cast<size_t>(positions * parties));
+    const auto at = [&](const Place& place) -> size_t& {
+      const auto [stage, level] = split(place.at);
+      return ends[static_cast<size_t>(positions * place.party + begins[stage] + level)];
+    };
+    for (const Place& place : places_) ++at(place);
+    size_t before = 0;
+    for (size_t& end : ends) end = std::exchange(before, before + end);
+    std::vector<Place> sorted(places_.size());
+    for (const Place& place : places_) sorted[at(place)++] = place;
+    places_ = std::move(sorted);
+    return true;
+  }
+
+  static std::pair<int64_t, int64_t> split(Position at) {
+    return {at >> kLevelBits, at & ((Position{1} << kLevelBits) - 1)};
   }
 
   void segment(std::span<const Place> places) {

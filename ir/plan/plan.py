@@ -140,14 +140,14 @@ class Plan:
 
 
 def digest_of(
-    plan: Plan, manifest: bytes, texts: Callable[[], Mapping[str, str]] | None = None
+    plan: Plan, manifest: bytes, texts: Callable[[], Mapping[str, bytes]] | None = None
 ) -> str:
     """SHA-256 in hex over every entry: its name, length and content.
 
     Of the manifest, its fields as `as_json` has them: how YAML is laid out is its library's choice.
 
     Args:
-        texts: gives the plan's IR, unless that is in it; asked when all else is hashed.
+        texts: gives the plan's IR in UTF-8, unless it is in the plan; asked when all else is hashed.
     """
     found = hashlib.sha256()
     for name, content in entries(plan, manifest, texts):
@@ -157,7 +157,7 @@ def digest_of(
 
 
 def entries(
-    plan: Plan, manifest: bytes, texts: Callable[[], Mapping[str, str]] | None = None
+    plan: Plan, manifest: bytes, texts: Callable[[], Mapping[str, bytes]] | None = None
 ) -> Iterator[tuple[str, bytes | memoryview]]:
     """Name and content of each entry; of tables not copied where they lie as in the file.
 
@@ -172,8 +172,12 @@ def entries(
         for file, table in zip(TABLES, tables, strict=True):
             stored = np.ascontiguousarray(table, TABLES[file])
             yield f"parties/{name}/{file}", stored.view(np.uint8).data
-    for level, text in sorted((plan.ir if texts is None else texts()).items()):
-        yield f"ir/{level}", text.encode()
+    if texts is None:
+        for level, text in sorted(plan.ir.items()):
+            yield f"ir/{level}", text.encode()
+    else:
+        for level, content in sorted(texts().items()):
+            yield f"ir/{level}", content
 
 
 def as_json(value: Any) -> bytes:

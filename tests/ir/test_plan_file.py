@@ -482,6 +482,16 @@ def test_text_that_is_not_as_long_as_it_says(file: Path, more: int) -> None:
     refused(file)
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_text_with_another_checksum(file: Path, method: int) -> None:
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr("ir/more", b" " * 5000, method)
+    whole = bytearray(file.read_bytes())
+    whole[whole.rindex(b"ir/more") - 46 + 16] ^= 1
+    file.write_bytes(whole)
+    refused(file)
+
+
 @pytest.mark.parametrize(
     ("said", "written", "why"),
     [

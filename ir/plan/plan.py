@@ -147,7 +147,7 @@ def digest_of(
     Of the manifest, its fields as `as_json` has them: how YAML is laid out is its library's choice.
 
     Args:
-        texts: gives the plan's IR in UTF-8, unless it is in the plan; asked when all else is hashed.
+        texts: gives the plan's IR in UTF-8 when all else is hashed; None where the plan has it.
     """
     found = hashlib.sha256()
     for name, content in entries(plan, manifest, texts):

@@ -180,7 +180,7 @@ class Emission:
         """Which of these nodes are joins whose operands all are made where they are joined, as
         most are: `_emit_join` has nothing to copy."""
         columns, offsets = self.steps.schedule.columns, self.memory.values.offset
-        found = columns.op[rows] == NUMBERS[ops.JOIN]
+        found: npt.NDArray[np.bool_] = columns.op[rows] == NUMBERS[ops.JOIN]
         joins = rows[found].astype(np.int64)
         operands = Lists(columns.first, columns.args).take(joins)
         counts = np.diff(operands.first)

@@ -41,7 +41,7 @@ def verifying(program: Program, given: Samples) -> VerifyAccuracy:
         min(map(len, given.values()), default=0),
         program.products,
         program.watch.at,
-        program.ranges.least_sizes,
+        program.ranges.update_sizes,
     )
 
 

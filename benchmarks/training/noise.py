@@ -4,10 +4,10 @@
         [--case alexnet:128] ... [--rehearsed 300] [--steps 60]
 
 Networks and pictures of networks.py. A plan is compiled from a rehearsal of 300 steps, and trained
-by its exact integers, in the clear. At the first step, in the middle and at the last its updates of
-four other batches are held to float32's from the same parameters: of each parameter, the mean
-square of the difference, over the variance of updates between batches. A row is of all three steps
-together, which `max_noise` bounds, or of one.
+by its exact integers, in the clear. At the first step, at a quarter, in the middle and at the last
+its updates of four other batches are held to float32's from the same parameters: of each parameter,
+the mean square of the difference, over the variance of updates between batches. A row is of all
+these steps together, which `max_noise` bounds, or of one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from veilgraph.reports import units
 from veilgraph.reports.tables import Table
 from veilgraph.training.compiling import MAX_NOISE
 
-HEADINGS = "network|#batch|#parameters|step|#median|#most|of|#allowed"
+HEADINGS = "network|#batch|#sent a step|#parameters|step|#median|#most|of|#allowed"
 
 
 def measured(case: str, count: int, rehearsed: int, steps: int) -> dict[str, Any]:
@@ -52,6 +52,7 @@ def measured(case: str, count: int, rehearsed: int, steps: int) -> dict[str, Any
         "network": network,
         "batch": batch,
         "steps": found.steps,
+        "step_bytes": found.step_bytes,
         "shares": dict(found.rounding_noise),
         "of_steps": {step: dict(shares) for step, shares in found.rounding_steps.items()},
         "excursions": len(found.excursions),
@@ -69,8 +70,8 @@ def _row(found: dict[str, Any], step: str, shares: dict[str, float]) -> list[str
     told = [
         units.percent(x) for x in (float(np.median([*shares.values()])), shares[most], MAX_NOISE)
     ]
-    network, batch = found["network"], str(found["batch"])
-    return [network, batch, str(len(shares)), step, *told[:2], f"`{most}`", told[2]]
+    what = [found["network"], str(found["batch"]), units.size(found["step_bytes"])]
+    return [*what, str(len(shares)), step, *told[:2], f"`{most}`", told[2]]
 
 
 def measure(options: argparse.Namespace) -> Findings:

@@ -8,6 +8,7 @@ Predictions come from derivatives; this is the last word before a plan is made.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -42,7 +43,7 @@ class VerifyAccuracy:
             slow. 0: those measured are all.
         products: who multiplies.
         at: told which sample is measured.
-        least: the mean size of some outputs, whatever it is.
+        sizes: root mean squares that errors of some outputs are relative to.
     """
 
     samples: Sequence[Sample]
@@ -50,10 +51,13 @@ class VerifyAccuracy:
     given: int = 0
     products: Products = field(default_factory=NumpyProducts)
     at: Callable[[str], None] = lambda doing: None
-    least: Mapping[str, float] = field(default_factory=dict)
+    sizes: Mapping[str, float] = field(default_factory=dict)
 
     def measure(self, program: SecretProgram) -> Measured:
-        """Mean difference of an output over its mean size, of the output where that is largest."""
+        """Mean difference of an output over its mean size, of the output where that is largest.
+
+        Of an output of `sizes` it is the root of the mean square.
+        """
         measured = list(self.outputs[0])
         differences, sizes = dict.fromkeys(measured, 0.0), dict.fromkeys(measured, 0.0)
         # Seeded, so that compiling again says the same; nothing here is secret.
@@ -63,11 +67,17 @@ class VerifyAccuracy:
             self.at(f"sample {number} of {len(self.samples)} in exact integers")
             found = evaluate(program, sample, rounding, products=self.products).outputs
             for name in measured:
-                differences[name] += float(np.abs(found[name] - wanted[name]).sum())
-                size = float(np.abs(wanted[name], dtype=np.float64).sum())
-                sizes[name] += max(size, self.least.get(name, 0.0) * wanted[name].size)
-        errors = (differences[name] / (sizes[name] or 1.0) for name in measured)
-        return Measured(program, max(errors))
+                off, known = found[name] - wanted[name], self.sizes.get(name)
+                if known is None:
+                    differences[name] += float(np.abs(off).sum())
+                    sizes[name] += float(np.abs(wanted[name], dtype=np.float64).sum())
+                else:
+                    differences[name] += float(np.square(off).sum())
+                    sizes[name] += known**2 * off.size
+        errors = {name: differences[name] / (sizes[name] or 1.0) for name in measured}
+        return Measured(
+            program, max(math.sqrt(e) if n in self.sizes else e for n, e in errors.items())
+        )
 
     def told(self, found: Measured, allowed: float) -> SecretProgram:
         """The program, its sentence with what was measured; and that it is much, where it is."""

@@ -84,15 +84,15 @@ class Ranges:
     """Statistics of inputs, weights and operations, by role ("operation" for those) and name.
 
     What isn't there is unknown. `origin` says how it was found, for people; `outputs` are those of
-    the first samples, at most MOST_OUTPUTS; `magnitudes` are those of inputs and operations. An
-    error of an output of `least_sizes` is relative to that.
+    the first samples, at most MOST_OUTPUTS; `magnitudes` are those of inputs and operations. Of
+    `update_sizes`, outputs that are updates, an error is a root mean square, relative to that.
     """
 
     known: Mapping[Key, Statistics]
     origin: str
     outputs: Sequence[Mapping[str, Array]] = field(default=(), compare=False)
     magnitudes: Sequence[Magnitudes] = field(default=(), compare=False)
-    least_sizes: Mapping[str, float] = field(default_factory=dict, compare=False)
+    update_sizes: Mapping[str, float] = field(default_factory=dict, compare=False)
 
     def without_gains(self) -> Ranges:
         """Where values lie, and nothing of what noise does."""
@@ -185,21 +185,39 @@ def calibrate(
         found = _run(program, sample, seen)
         if len(outputs) < MOST_OUTPUTS:
             outputs.append(found)
-    sizes = {name: size for name, size in mean_sizes(outputs).items() if name in updates}
-    least = rooms(sizes)
-    for name, tolerance in tolerances.items():
-        least[name] = max(least.get(name, 0.0), tolerance * sizes[name])
+    sizes = _update_sizes(outputs, updates, tolerances)
     at("what noise on each value does")
     ranges = {key: extremes.range() for key, extremes in seen.items()}
     origin = f"ranges are calibrated on {count} sample{'s' if count > 1 else ''}"
     found_magnitudes = [statistic.magnitudes(name) for (_, name), statistic in seen.items()]
     return Ranges(
-        _with_gains(graph, ranges, program, each[:GRADIENT_SAMPLES], outputs, least, updates),
+        _with_gains(graph, ranges, program, each[:GRADIENT_SAMPLES], outputs, sizes, updates),
         origin,
         outputs,
         [found for found in found_magnitudes if found is not None],
-        least,
+        sizes,
     )
+
+
+def _update_sizes(
+    outputs: Sequence[Mapping[str, NDArray[np.float32]]],
+    updates: Collection[str],
+    tolerances: Mapping[str, float],
+) -> dict[str, float]:
+    """What errors of updates are relative to: their root mean squares, or more.
+
+    What rounding adds to a variance is a mean square. Gradients have few large elements, and a
+    derivative behind a turned sign is off by all of itself: means of magnitudes say little of both.
+    """
+    sizes = {name: _root_mean_square([each[name] for each in outputs]) for name in updates}
+    least = rooms(sizes)
+    return {n: max(least.get(n, 0.0), tolerances.get(n, 1.0) * x) for n, x in sizes.items()}
+
+
+def _root_mean_square(arrays: Sequence[Array]) -> float:
+    """Over arrays of one shape."""
+    squares = [float(np.square(x, dtype=np.float64).mean()) for x in arrays if x.size]
+    return math.sqrt(sum(squares) / max(len(squares), 1))
 
 
 def mean_sizes(outputs: Sequence[Mapping[str, NDArray[np.float32]]]) -> dict[str, float]:
@@ -248,7 +266,7 @@ def _with_gains(
     program: OnnxProgram,
     samples: Sequence[Mapping[str, Array]],
     outputs: Sequence[Mapping[str, Array]],
-    least: Mapping[str, float],
+    sizes: Mapping[str, float],
     updates: Collection[str],
 ) -> dict[Key, Statistics]:
     """Ranges with the noise gains found at some samples; weights are added, declared bounds win.
@@ -259,7 +277,7 @@ def _with_gains(
     """
     found: dict[ir.Value, float] = {}
     generator = np.random.default_rng(0)
-    gains = noise_gains(program, samples, outputs[: len(samples)], generator, found, least)
+    gains = noise_gains(program, samples, outputs[: len(samples)], generator, found, sizes)
     moved = _updates_reached(graph, updates)
     for value in gains:
         gains[value] *= len(graph.outputs) / moved[value] if moved.get(value) else 1.0

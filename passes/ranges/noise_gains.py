@@ -189,7 +189,7 @@ def noise_gains(
     outputs: Sequence[Mapping[str, Array]],
     generator: np.random.Generator,
     peaks: dict[ir.Value, float] | None = None,
-    least: Mapping[str, float] | None = None,
+    sizes: Mapping[str, float] | None = None,
 ) -> dict[ir.Value, float]:
     """For each value: the outputs' mean square if each of its elements had noise of variance 1.
 
@@ -204,13 +204,14 @@ def noise_gains(
 
     Args:
         outputs: those of each sample.
+        sizes: root mean squares that the noise of some outputs is relative to, by name.
         peaks: takes, for each value, what noise of variance 1 on the one element does that bears
             most on the outputs, for the signs that were drawn.
     """
     graph, runs = program.graph, [partial(program.run, sample) for sample in samples]
-    given = least or {}
+    given = sizes or {}
     powers = [
-        normal_power(given[name]) if name in given else _variance([each[name] for each in outputs])
+        given[name] ** 2 or 1.0 if name in given else _variance([each[name] for each in outputs])
         for name in graph.outputs
     ]
     shapes = [shape_of(value) for value in graph.outputs.values()]

@@ -145,8 +145,8 @@ def compile_training(
             step, beside what curious parties know: each party that computes adds its own part.
         max_noise: what rounding may add to the variance of a parameter's gradient, as a share of
             the variance between batches that the rehearsal saw.
-        max_error: mean error of updates, relative to their mean size, in place of what `max_noise`
-            says.
+        max_error: root mean square of what updates are off by, relative to their own, in place of
+            what `max_noise` says.
         ring, frac_bits: as in `compile`.
         owners: party by input name, `labels` and `step_size` too; "weights" owns the parameters as
             they begin.

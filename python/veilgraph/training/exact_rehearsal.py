@@ -102,7 +102,7 @@ class Rehearsal:
         network: that `seconds` are predicted for.
         told_steps: how many steps these seconds are of.
         rounding_noise: of each parameter what the plan added to the variance of its updates, as a
-            share of what that is between batches: what `max_noise` bounds. In three steps together,
+            share of what that is between batches: what `max_noise` bounds. In four steps together,
             from where the plan had come.
         rounding_steps: the same of each of these steps alone, by its number. Where gradients are
             much smaller than in the others, as on a plateau, it is more.

@@ -124,8 +124,12 @@ def rehearse(
 
 
 def measured_steps(steps: int) -> set[int]:
-    """Those of a run in which batches are compared: the first, one in the middle, the last."""
-    return {0, steps // 2, steps - 1}
+    """Those of a run in which batches are compared: the first, a quarter, the middle, the last.
+
+    A plan's errors are measured there too.
+    """
+    last = steps - 1
+    return {0, last // 4, last // 2, last}
 
 
 def _as_given(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import partial
 from typing import Any
@@ -181,7 +182,8 @@ def test_an_error_without_samples_is_refused() -> None:
         veilgraph.compile(layers(), max_error=1e-3)
 
 
-def test_of_several_outputs_the_worst_counts() -> None:
+def negation() -> tuple[SecretProgram, dict[str, Any]]:
+    """Of two numbers, which are an output, too; and a sample."""
     program = SecretProgram.create(
         context(), [Argument("x", "input", "a", Tensor((2,), Encoding(32, 4)), RANGE)], {}
     )
@@ -189,7 +191,11 @@ def test_of_several_outputs_the_worst_counts() -> None:
     with program.at("same"):
         y = Neg.build(x, range=RANGE)
     program.finish({"same": x, "negated": y})
-    sample = {"x": np.float32([1.0, -3.0])}
+    return program, {"x": np.float32([1.0, -3.0])}
+
+
+def test_of_several_outputs_the_worst_counts() -> None:
+    program, sample = negation()
     wanted = {"same": np.float32([1.0, -3.0]), "negated": np.float32([-1.5, 2.5])}
     verify = VerifyAccuracy([sample], [wanted])
     found = verify.measure(program)
@@ -197,6 +203,14 @@ def test_of_several_outputs_the_worst_counts() -> None:
     assert verify.told(found, 1 / 4).encoding.endswith("measured 2.5e-01 on 1 sample")
     assert "more than the 0.1% aimed at" in verify.told(found, 0.001).encoding
     assert "25% of their size" in missed(found, 0.001, given="").message
+
+
+def test_errors_of_updates_are_root_mean_squares() -> None:
+    """One element that is off by much counts for more than many that are off by little."""
+    program, sample = negation()
+    wanted = {"same": sample["x"], "negated": np.float32([-1.0, 2.0])}
+    found = VerifyAccuracy([sample], [wanted], sizes={"negated": 2.0}).measure(program)
+    assert found.error == pytest.approx(math.sqrt((0 + 1) / 2) / 2)
 
 
 def test_a_ring_that_was_given_may_not_make_the_answer_useless() -> None:

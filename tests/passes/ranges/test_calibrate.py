@@ -152,19 +152,23 @@ def test_samples_whose_values_are_not_finite_are_refused() -> None:
 
 
 def test_what_may_be_off_by_more_weighs_less() -> None:
-    """An output's error is relative to so many times its size, by prediction and when measured."""
+    """An update's error is relative to so many times its root mean square."""
     samples = {"x": np.random.default_rng(5).standard_normal((3, 1, 2, 4, 4)).astype(np.float32)}
     strict = calibrate(network(), samples, updates=["y"])
     loose = calibrate(network(), samples, updates=["y"], tolerances={"y": 3.0})
-    size = float(np.mean([np.abs(each["y"]).mean() for each in strict.outputs]))
-    assert strict.least_sizes == {}
-    assert loose.least_sizes == {"y": pytest.approx(3.0 * size)}
+    size = float(np.sqrt(np.mean([np.square(each["y"]).mean() for each in strict.outputs])))
+    assert strict.update_sizes == {"y": pytest.approx(size)}
+    assert loose.update_sizes == {"y": pytest.approx(3.0 * size)}
     gains = [each.known["operation", "dense"].gain for each in (strict, loose)]
     assert gains[0] == pytest.approx(9.0 * gains[1], rel=0.3)
 
 
 def test_a_gain_is_told_for_the_updates_that_a_value_bears_on() -> None:
-    """A step is as exact as the worst of its updates: one that is off alone is not averaged."""
+    """A step is as exact as the worst of its updates: one that is off alone is not averaged.
+
+    It is relative to mean squares. Other outputs' is relative to normal numbers' of as large a mean
+    magnitude: here all magnitudes are alike, and that is more by pi / 2.
+    """
     graph = Graph.create(context(), {"x": (4,), "z": (4,)}, {})
     x, z = graph.inputs.values()
     with graph.end("op"):
@@ -176,4 +180,4 @@ def test_a_gain_is_told_for_the_updates_that_a_value_bears_on() -> None:
     told = calibrate(graph, samples, updates=[*outputs])
     for name, times in (("x", 1.0), ("z", 4.0)):
         gains = [ranges.known["input", name].gain for ranges in (plain, told)]
-        assert gains[1] == pytest.approx(times * (gains[0] or 0.0), rel=0.1)
+        assert gains[1] == pytest.approx(times * math.pi / 2 * (gains[0] or 0.0), rel=0.1)

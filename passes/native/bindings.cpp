@@ -252,7 +252,8 @@ nb::object changed(const veil::Paths& all, const Column<int64_t>& choice,
       throw nb::value_error("a change is of no ops in order");
     }
   }
-  return array(all.changed(span(choice), span(first), span(ops), span(numbers)));
+  return array(
+      unlocked([&] { return all.changed(span(choice), span(first), span(ops), span(numbers)); }));
 }
 
 }  // namespace

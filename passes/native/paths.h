@@ -35,7 +35,16 @@ class Paths {
     return {before_.data() + first_before_[op],
             static_cast<size_t>(first_before_[op + 1] - first_before_[op])};
   }
+  const int64_t* waits(size_t op, int64_t number) const {
+    return waits_.data() + (first_option_[op] + number) * parties_ * parties_;
+  }
   void run(size_t op, int64_t number, std::span<int64_t> done) const;
+  // What each party has of each op's result.
+  std::vector<int64_t> done(std::span<const int64_t> choice) const;
+  // When a party has all operands of an op.
+  int64_t ready(size_t op, size_t party, std::span<const int64_t> done) const;
+
+  class Around;
 
   size_t parties_;
   std::vector<int64_t> first_before_;

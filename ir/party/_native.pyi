@@ -32,6 +32,32 @@ def read_lines(text: str, operations: Sequence[str], layers: int) -> Read | tupl
         Of a text that says no nodes what is wrong, and the line.
     """
 
+def print_lines(
+    head: str,
+    op: npt.NDArray[np.uint8],
+    tensor: Int32s,
+    attributes: Int32s,
+    number: Int64s,
+    place: Int32s,
+    layer: Int32s,
+    first: Int64s,
+    args: Int32s,
+    operations: Sequence[str],
+    tensors: Sequence[str],
+    places: Sequence[str],
+    described: Sequence[tuple[str, str]],
+) -> str:
+    """The head, and behind it a line a node.
+
+    Args:
+        operations, tensors, places: what lines have where these columns have a number.
+        described: the same of attributes, before the number that is counted and behind it.
+
+    Raises:
+        ValueError: columns of other lists, or of other lengths; a node that reads what is made
+            after it.
+    """
+
 def first_of_forms(
     seen: Sequence[Int32s],
     own: Sequence[Int32s],

@@ -20,14 +20,13 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
-from itertools import islice
 from math import prod
 from typing import Any
 
 from veilgraph.ir.errors import ResourceLimitError
 from veilgraph.ir.files.beside import Beside
 from veilgraph.ir.party import ops
-from veilgraph.ir.party._native import count_lines, read_lines
+from veilgraph.ir.party._native import count_lines, print_lines, read_lines
 from veilgraph.ir.party.columns import Columns, Nodes, Pairs, columns_of
 from veilgraph.ir.party.node import Draw, Shape
 from veilgraph.ir.party.program import Program
@@ -35,7 +34,6 @@ from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import Kind, Type
 
 MOST_LINES = 3 << 20  # that a host reads: a program of as many takes 5 s and 1.5 GB to verify
-BLOCK_LINES = 1 << 14  # that are printed at a time
 MOST_RANK = 32
 MOST_ELEMENTS = 1 << 40
 MOST_PARTIES = 16
@@ -62,13 +60,10 @@ def print_program(program: Program) -> str:
             f"The program of all parties has {count:,} lines, and hosts read {MOST_LINES:,}.",
             "Compile for fewer rows at once, or with rings that the compiler chooses.",
         )
-    lines, blocks = _lines(program), list[str]()
-    while block := [*islice(lines, BLOCK_LINES)]:  # lines by themselves take twice their text
-        blocks.append("\n".join([*block, ""]))
-    return "".join(blocks)
+    return _with_nodes("\n".join([*_head(program), ""]), program)
 
 
-def _lines(program: Program) -> Iterator[str]:
+def _head(program: Program) -> Iterator[str]:
     yield "parties " + " ".join(program.parties)
     for number, name in enumerate(program.layers):
         if number:
@@ -76,7 +71,6 @@ def _lines(program: Program) -> Iterator[str]:
     for draw in program.draws:
         holders = " ".join(program.parties[i] for i in sorted(draw.holders))
         yield f"draw {draw.number} {holders} {draw.phase.name.lower()}"
-    yield from _nodes(program)
 
 
 def _word(name: str) -> str:
@@ -85,28 +79,21 @@ def _word(name: str) -> str:
     return name if name and is_plain else json.dumps(name)
 
 
-def _nodes(program: Program) -> Iterator[str]:
-    """Their lines. What repeats is written once, for a program has a million nodes."""
+def _with_nodes(head: str, program: Program) -> str:
+    """The head, and the lines of all nodes. What repeats is made text once."""
     columns = columns_of(program.nodes)
-    tensors = [f" : {type}[{', '.join(map(str, shape))}] @" for shape, type in columns.tensors]
-    places = [
-        f"{program.parties[party]} {phase.name.lower()}{entry or ''} "
-        for party, phase, entry in columns.places
-    ]
-    described = [_described(pairs) for pairs in columns.pairs]
-    args, start = columns.args.data, 0
-    each = (columns.op, columns.tensor, columns.attributes, columns.number, columns.place)
-    for row, end, op, tensor, attributes, number, place, layer in zip(
-        range(len(columns)),
-        columns.first[1:].data,
-        *(x.data for x in (*each, columns.layer)),
-        strict=True,
-    ):
-        operands = "".join([f" %{arg}" for arg in args[start:end]])
-        before, behind = described[attributes]
-        attrs = f"{before}{number}{behind}" if number >= 0 else before + behind
-        name, start = ops.ALL[op].name, end
-        yield f"%{row} = {name}{operands}{attrs}{tensors[tensor]}{places[place]}{layer}"
+    return print_lines(
+        head,
+        *(columns.op, columns.tensor, columns.attributes, columns.number, columns.place),
+        *(columns.layer, columns.first, columns.args),
+        [op.name for op in ops.ALL],
+        [f" : {type}[{', '.join(map(str, shape))}] @" for shape, type in columns.tensors],
+        [
+            f"{program.parties[party]} {phase.name.lower()}{entry or ''} "
+            for party, phase, entry in columns.places
+        ],
+        [_described(pairs) for pairs in columns.pairs],
+    )
 
 
 def _described(pairs: Pairs) -> tuple[str, str]:

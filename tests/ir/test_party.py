@@ -16,6 +16,8 @@ from veilgraph.ir.errors import ResourceLimitError
 from veilgraph.ir.meaning.party import evaluate, uniform_draws
 from veilgraph.ir.party import ops
 from veilgraph.ir.party import text as party_text
+from veilgraph.ir.party._native import print_lines
+from veilgraph.ir.party.columns import columns_of
 from veilgraph.ir.party.legality import IllegalParty, check_party
 from veilgraph.ir.party.node import Node, broadcast_pattern
 from veilgraph.ir.party.program import PlacementError, Program, Value, join, look_up, select, stack
@@ -246,6 +248,37 @@ def test_text_of_odd_names(name: str) -> None:
     read = parse_program(print_program(p))
     assert read.layers == p.layers
     assert [fields(node) for node in read.nodes] == [fields(node) for node in p.nodes]
+
+
+def test_text_is_printed_in_any_alphabet() -> None:
+    p = Program(("zoë", "данило"))
+    source(p)
+    head, node, _ = print_program(p).split("\n")
+    assert head == "parties zoë данило"
+    assert node == '%0 = input {name = "x"} : words<32>[4] @zoë online 0'
+
+
+def test_columns_of_other_lists_are_not_printed() -> None:
+    p = program()
+    source(p) + 1
+    columns = columns_of(p.nodes)
+    numbers = columns.op, columns.tensor, columns.attributes, columns.number, columns.place
+    operands = columns.layer, columns.first, columns.args
+    lists = [["op"] * len(ops.ALL), ["t"] * len(columns.tensors), ["p"] * len(columns.places)]
+    lists.append([("", "")] * len(columns.pairs))
+    assert print_lines("", *numbers, *operands, *lists).count("\n") == len(columns)
+    for i, column in enumerate(numbers):
+        wrong = [*numbers]
+        wrong[i] = column[1:]
+        with pytest.raises(ValueError, match="other lists"):
+            print_lines("", *wrong, *operands, *lists)
+    for i in range(len(lists)):
+        fewer = [*lists]
+        fewer[i] = []
+        with pytest.raises(ValueError, match="other lists"):
+            print_lines("", *numbers, *operands, *fewer)
+    with pytest.raises(ValueError, match="other program"):
+        print_lines("", *numbers, columns.layer, columns.first[1:], columns.args, *lists)
 
 
 INPUT = '%0 = input {name = "x"} : words<8>[3] @alice online 0'

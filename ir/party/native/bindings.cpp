@@ -1,5 +1,6 @@
 // The Python module veilgraph.ir.party._native: party-level programs as columns.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -10,6 +11,7 @@
 #include "ir/party/native/arrays.h"
 #include "ir/party/native/lines.h"
 #include "ir/party/native/node_bindings.h"
+#include "ir/party/native/print.h"
 #include "ir/party/native/row_bindings.h"
 
 namespace nb = nanobind;
@@ -54,6 +56,64 @@ nb::tuple read_lines(nb::str text, const std::vector<std::string>& operations, i
                         veil::array(std::move(lines.number)), veil::array(std::move(lines.layer)),
                         veil::array(std::move(lines.first)), veil::array(std::move(lines.args)),
                         strings(lines.places), strings(lines.types), strings(lines.described));
+}
+
+template <typename T>
+void stand_for(const veil::Column<T>& column, size_t nodes, size_t count) {
+  const auto own = veil::span(column);
+  const auto is_known = [&](T x) { return x >= 0 && static_cast<size_t>(x) < count; };
+  if (own.size() != nodes || !std::all_of(own.begin(), own.end(), is_known)) {
+    throw nb::value_error("columns are of other lists, or of other lengths");
+  }
+}
+
+bool is_ascii(const std::string& text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return (c & 0x80) == 0; });
+}
+
+bool are_ascii(const std::vector<std::string>& texts) {
+  return std::all_of(texts.begin(), texts.end(), is_ascii);
+}
+
+// The head and the lines behind it, without a copy of what may be hundreds of megabytes.
+nb::object print_lines(const std::string& head, const veil::Column<uint8_t>& op,
+                       const veil::Column<int32_t>& tensor, const veil::Column<int32_t>& attributes,
+                       const veil::Column<int64_t>& number, const veil::Column<int32_t>& place,
+                       const veil::Column<int32_t>& layer, const veil::Column<int64_t>& first,
+                       const veil::Column<int32_t>& args, std::vector<std::string> operations,
+                       std::vector<std::string> tensors, std::vector<std::string> places,
+                       std::vector<std::pair<std::string, std::string>> described) {
+  const size_t nodes = op.size();
+  stand_for(op, nodes, operations.size());
+  stand_for(tensor, nodes, tensors.size());
+  stand_for(place, nodes, places.size());
+  stand_for(attributes, nodes, described.size());
+  if (number.size() != nodes || layer.size() != nodes) {
+    throw nb::value_error("columns are of other lists, or of other lengths");
+  }
+  const veil::Printed printed{veil::span(op),       veil::span(tensor),    veil::span(attributes),
+                              veil::span(place),    veil::span(layer),     veil::span(number),
+                              {first, args, nodes}, std::move(operations), std::move(tensors),
+                              std::move(places),    std::move(described)};
+  const size_t size = head.size() + veil::unlocked([&] { return veil::printed_size(printed); });
+  const auto write = [&](char* to) {
+    const size_t start = head.copy(to, head.size());
+    veil::print_lines(printed, {to + start, size - start});
+    return size;
+  };
+  const auto& told = printed.described;
+  const auto told_ascii = [](const auto& each) { return is_ascii(each.first + each.second); };
+  if (!is_ascii(head) || !are_ascii(printed.operations) || !are_ascii(printed.tensors) ||
+      !are_ascii(printed.places) || !std::all_of(told.begin(), told.end(), told_ascii)) {
+    std::string text(size, ' ');
+    veil::unlocked([&] { return write(text.data()); });
+    return nb::str(text.data(), text.size());
+  }
+  nb::object text = nb::steal(PyUnicode_New(static_cast<Py_ssize_t>(size), 127));
+  if (!text.is_valid()) throw nb::python_error();
+  char* to = static_cast<char*>(PyUnicode_DATA(text.ptr()));
+  veil::unlocked([&] { return write(to); });
+  return text;
 }
 
 using Key = std::u32string;
@@ -122,6 +182,9 @@ NB_MODULE(_native, m) {
   veil::bind_rows(m);
   m.def("count_lines", &count_lines, "text"_a, "most"_a);
   m.def("read_lines", &read_lines, "text"_a, "operations"_a, "layers"_a);
+  m.def("print_lines", &print_lines, "head"_a, "op"_a, "tensor"_a, "attributes"_a, "number"_a,
+        "place"_a, "layer"_a, "first"_a, "args"_a, "operations"_a, "tensors"_a, "places"_a,
+        "described"_a);
   m.def("first_of_forms", &first_of_forms, "seen"_a, "own"_a, "by_type"_a, "tensors"_a, "shapes"_a,
         "types"_a, "first"_a, "args"_a);
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
@@ -90,7 +90,7 @@ class Call:
         name = op.location.name_str
         return Call(operation_of(op), operands, name, form_of(op), is_multiplied)
 
-    @property
+    @cached_property
     def kind(self) -> tuple[object, ...]:
         """Equal of calls that cost the same."""
         operation = self.operation
@@ -144,6 +144,10 @@ class Traces:
     target: Target
     rotates: bool
     receiver: Member | None = None
+    # The choices of each kind of call: layers of a model are alike.
+    _found: dict[tuple[object, ...], list[tuple[Choice, Traced]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def shared(self, argument: Argument) -> Traced:
         """An input, by who has it."""
@@ -169,7 +173,8 @@ class Traces:
         return Traced(sent, {}, Held(Form.PUBLIC))
 
     def options(self, call: Call) -> list[tuple[Choice, Traced]]:
-        """The choices that a call has, one at least; first the first variants of all.
+        """The choices that a call has, one at least; first the first variants of all. Calls of one
+        kind have the same list.
 
         Where these leave a replicated result, and a product reads it, others pay for their replica.
 
@@ -177,6 +182,12 @@ class Traces:
             UsageError: a protocol that was chosen by hand, and does not take the call's ring.
             UnsupportedError: the suite has no protocol for it.
         """
+        found = self._found.get(call.kind)
+        if found is None:
+            found = self._found[call.kind] = self._all_options(call)
+        return found
+
+    def _all_options(self, call: Call) -> list[tuple[Choice, Traced]]:
         found = list(self._options(call, self.target.protocols))
         for name, variant in found[0][1].used.items():
             if not _takes(variant, call):

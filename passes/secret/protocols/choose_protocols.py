@@ -171,7 +171,12 @@ class ChooseProtocols:
 
     def problem(self, nodes: Sequence[Node]) -> Problem:
         """The search for a choice: what a round costs, and the ops that may change together."""
-        options = [[self.option(traced) for _, traced in node.options] for node in nodes]
+        # Calls of one kind have one list of choices, and here one list of options.
+        made = {
+            id(each): [self.option(traced) for _, traced in each]
+            for each in {id(node.options): node.options for node in nodes}.values()
+        }
+        options = [made[id(node.options)] for node in nodes]
         kinds: dict[tuple[object, ...], list[int]] = {}
         for i, node in enumerate(nodes):
             if len(node.options) > 1:

@@ -128,7 +128,9 @@ class Problem:
         first = np.array([*accumulate(map(len, self.options), initial=0)], np.int64)
         begins = np.array([*accumulate(map(len, self.before), initial=0)], np.int64)
         before = np.array([*chain.from_iterable(self.before)], np.int32)
-        waits = np.concatenate([_waits(each).ravel() for each in self.options] or [first[:0]])
+        alike = {id(each): each for each in self.options}  # ops of one kind have one list
+        own = {key: _waits(each).ravel() for key, each in alike.items()}
+        waits = np.concatenate([own[id(each)] for each in self.options] or [first[:0]])
         parties = len(options[0].waits) if options else 1
         is_free = np.diff(first) > 1
         for name, made in (

@@ -49,10 +49,13 @@ def _best_of(problem: Problem, choices: Sequence[Choice]) -> Choice:
 
 def _searched(problem: Problem) -> Choice:
     """The best end of the searches from each share of a round's price, without a limit."""
+    each = [[(o.own_price, o.rounds) for o in options] for options in problem.options]
     starts = {
         tuple(
-            int(np.argmin([o.own_price + share * problem.round_price * o.rounds for o in options]))
-            for options in problem.options
+            int(np.argmin([own + share * problem.round_price * rounds for own, rounds in options]))
+            if len(options) > 1
+            else 0
+            for options in each
         )
         for share in SHARES
     }

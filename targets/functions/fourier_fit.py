@@ -132,7 +132,8 @@ def _fitted(
     frequency = 2 * PI / period
     rows = [_row(family, frequency * x, count) for x in samples.points]
     columns = list(zip(*rows, strict=True))
-    matrix = _products_of_all(columns) if family is Family.FREE else _products(columns)
+    is_free = family is Family.FREE
+    matrix = _products_of_all(columns) if is_free else _products_of_odd(family, columns)
     for i, row in enumerate(matrix):  # keeps coefficients from growing where terms hardly differ
         row[i] += (goal / 8) ** 2
     constant, *rest = _solved(
@@ -234,9 +235,23 @@ def _dot(a: Sequence[Decimal], b: Sequence[Decimal]) -> Decimal:
     return sum(map(mul, a, b), Decimal(0))
 
 
-def _products(columns: Sequence[Sequence[Decimal]]) -> list[list[Decimal]]:
-    """Of each column with those up to itself."""
-    return [[_dot(a, b) for b in columns[: i + 1]] for i, a in enumerate(columns)]
+def _products_of_odd(family: Family, columns: Sequence[Sequence[Decimal]]) -> list[list[Decimal]]:
+    """Of each column with those up to itself, where columns are 1 (0 of a square), and cosines or
+    sines of odd multiples of an angle: a product of two is half a sum, or a difference, of cosines
+    of two even multiples, so sums of each of these are all that it takes.
+    """
+    constant, *terms = columns
+    sign = 1 if family is Family.TRIANGLE else -1
+    even = [Decimal(len(constant))]  # sums of the cosines of 0, 2, 4, ... times the angle
+    for j, term in enumerate(terms):
+        even.append(sign * (2 * _dot(terms[0], term) - even[j]))
+    for j, term in enumerate(terms[1:], 1):
+        even.append(sign * (2 * _dot(terms[-1], term) - even[len(terms) - 1 - j]))
+    found = [[_dot(constant, constant)]]
+    for j, term in enumerate(terms):
+        products = [(even[j - k] + sign * even[j + k + 1]) / 2 for k in range(j + 1)]
+        found.append([_dot(constant, term), *products])
+    return found
 
 
 def _products_of_all(columns: Sequence[Sequence[Decimal]]) -> list[list[Decimal]]:

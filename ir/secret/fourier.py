@@ -30,6 +30,7 @@ Integers = npt.NDArray[np.int64]
 FINE_BITS = 30
 MOST_ANGLE_BITS = 28  # 2 pi / 2^28 is less than FINE_BITS show
 GUARD_BITS = 96  # of the arithmetic that makes tables
+BLOCK_ELEMENTS = 1 << 14  # at a time, a dozen arrays: what a processor's caches hold
 TOP = 62  # signed numbers below 2^TOP in magnitude are shifted
 
 
@@ -217,18 +218,29 @@ def values(
     series: FourierSeries, x: npt.NDArray[np.int64], r: npt.NDArray[np.int64] | int
 ) -> npt.NDArray[np.int64]:
     """f(x) 2^F as the parties compute it under the mask r, modulo 2^sum_bits, signed."""
-    mask = np.broadcast_to(np.asarray(r, np.int64), x.shape).astype(np.uint64)
+    found = np.empty(x.shape, np.int64)
+    operands = x.reshape(-1), np.broadcast_to(np.asarray(r, np.int64), x.shape).reshape(-1)
+    places = found.reshape(-1)
     with np.errstate(over="ignore"):
-        total = np.full(x.shape, series.constant % (1 << 64), np.uint64)
-        total += x.astype(np.uint64) * np.uint64(series.slope % (1 << 64))
-        seen = x.astype(np.uint64) + mask
-        each = zip(_turns_of(series, seen), _turns_of(series, mask), strict=True)
-        for number, (opened, masked) in enumerate(each):
-            products = zip(
-                known_of_opened(series, opened), known_of_mask(series, number, masked), strict=True
-            )
-            for a, b in products:
-                total += a * b
+        for start in range(0, places.size, BLOCK_ELEMENTS):
+            block = slice(start, start + BLOCK_ELEMENTS)
+            places[block] = _block_values(series, *(each[block] for each in operands))
+    return found
+
+
+def _block_values(series: FourierSeries, x: Integers, r: Integers) -> Integers:
+    """Of few elements: each term goes through a dozen arrays of as many."""
+    mask = r.astype(np.uint64)
+    total = np.full(x.shape, series.constant % (1 << 64), np.uint64)
+    total += x.astype(np.uint64) * np.uint64(series.slope % (1 << 64))
+    seen = x.astype(np.uint64) + mask
+    each = zip(_turns_of(series, seen), _turns_of(series, mask), strict=True)
+    for number, (opened, masked) in enumerate(each):
+        products = zip(
+            known_of_opened(series, opened), known_of_mask(series, number, masked), strict=True
+        )
+        for a, b in products:
+            total += a * b
     above = 64 - series.sum_bits
     return (total.view(np.int64) << above) >> above
 

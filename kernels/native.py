@@ -20,6 +20,7 @@ _RUN_ON: tuple[tuple[str, ...], ...] = (
 )
 
 
+@cache  # what is installed is looked for in all of Python's folders
 def _path(isa: str) -> Path:
     """Of the installed library; an editable install keeps it apart from this file."""
     return Path(str(distribution("veilgraph").locate_file(f"veilgraph/kernels/libveil_{isa}.so")))

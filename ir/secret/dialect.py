@@ -12,7 +12,6 @@ import numpy as np
 from torch_mlir import ir
 from torch_mlir.dialects.ext import Dialect, Pure
 
-from veilgraph.ir import shapes
 from veilgraph.ir.attributes import Shape, from_attribute, to_attribute
 from veilgraph.ir.secret.facts import FACTS
 from veilgraph.ir.secret.types import RealRange, Tensor
@@ -61,8 +60,9 @@ def attributes_of(op: ir.OpView) -> dict[str, Any]:
     for name in op.operation.attributes:
         if name not in ("range", "range_source"):
             values[name] = _decoded(op.operation.attributes[name])
-            wanted = KINDS.get(name)
-            shapes.require(isinstance(values[name], wanted or object), f"{name} isn't a {wanted}")
+            wanted = KINDS.get(name, object)
+            if not isinstance(values[name], wanted):  # its text is made for errors alone
+                raise ValueError(f"{name} isn't a {wanted}")
     return values
 
 
@@ -144,4 +144,5 @@ class SecretOp(SecretDialect.Operation, traits=[Pure]):  # type: ignore[misc,cal
         stated = Stated(result.shape, result.encoding.frac_bits, result.encoding.ring_bits)
         operands = [Tensor.of(value) for value in op.operation.operands]
         inferred = cls.infer(operands, attributes_of(op), stated)
-        shapes.require(result == inferred, f"the result is {result}, but must be {inferred}")
+        if result != inferred:
+            raise ValueError(f"the result is {result}, but must be {inferred}")

@@ -30,6 +30,7 @@ from veilgraph.compilation.entries import (
     require_entries,
     tensors_of,
 )
+from veilgraph.compilation.freed_memory import give_back
 from veilgraph.compilation.manifests import manifest_of
 from veilgraph.compilation.models import Model, model_name, require_no_weights
 from veilgraph.compilation.native_products import NativeProducts
@@ -303,6 +304,7 @@ def lower_joined(
 @paused_collection()
 def _emitted(program: Program) -> tuple[Plan, Weights]:
     """The plan of one program, and its weights."""
+    give_back()
     plan = emit_plan(
         program.expanded,
         program.schedule,
@@ -311,6 +313,7 @@ def _emitted(program: Program) -> tuple[Plan, Weights]:
         {},
     )
     # Printed after tables are made: the text of a large program is as large as they are.
+    give_back()
     text = {
         "graph": program.graph.text(),
         "secret": program.secret.text(),

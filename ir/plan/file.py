@@ -161,6 +161,8 @@ def _read(archive: zipfile.ZipFile, path: Path) -> Plan:
 def _plan(fields: Mapping[str, Any], contents: dict[str, bytes]) -> Plan:
     """What a manifest and the other entries say; of the texts nothing yet."""
     names = [f.name for f in dataclasses.fields(Manifest)]
+    others = {name: value for name, value in fields.items() if name not in (*names, "programs")}
+    typed(Mapping[str, object], others, "manifest")  # compared as JSON, which tells nothing else
     programs = typed(Mapping[str, Mapping[str, object]], fields["programs"], "programs")
     layers = json.loads(contents.pop("layers.json"))
     plan = Plan(

@@ -92,14 +92,15 @@ class Fusion {
     int32_t parties = 0;
     for (const Place& place : places_) {
       const auto [stage, level] = split(place.at);
-      if (stage < 0 || stage > kMostStages || place.party < 0) return false;
+      if (stage < 0 || stage > kMostStages) return false;
+      if (place.party < 0 || place.party >= kMostCounted) return false;
       begins.resize(std::max(begins.size(), static_cast<size_t>(stage) + 1));
       begins[stage] = std::max(begins[stage], level + 1);
       parties = std::max(parties, place.party + 1);
     }
     int64_t positions = 0;
     for (int64_t& begin : begins) begin = std::exchange(positions, positions + begin);
-    if (positions > std::ssize(places_) || parties > kMostCounted) return false;
+    if (positions > std::ssize(places_)) return false;
     std::vector<size_t> ends(static_cast<size_t>(positions * parties));
     const auto at = [&](const Place& place) -> size_t& {
       const auto [stage, level] = split(place.at);

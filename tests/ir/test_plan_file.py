@@ -567,6 +567,15 @@ def test_hostile_yaml(file: Path, text: bytes) -> None:
     refused(file)
 
 
+@pytest.mark.parametrize(
+    "line", ["1: x", "~: 1", "true: 1", "1.5: 1", "2020-01-01: 1", "more: 2020-01-01", "more: .nan"]
+)
+def test_a_manifest_with_more_than_json_says(file: Path, line: str) -> None:
+    found = entries(file)
+    write(file, {**found, "manifest.yaml": line.encode() + b"\n" + found["manifest.yaml"]})
+    refused(file, "manifest is .*, not what it should be")
+
+
 @pytest.mark.parametrize("text", [b"[" * 100_000, b"{}", b"[1]", b"\xff", b"[NaN]", b'[{"a": 1}]'])
 def test_hostile_json(file: Path, text: bytes) -> None:
     write(file, {**entries(file), "layers.json": text})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_programs import RandomProgram
@@ -13,6 +15,7 @@ from veilgraph.ir.party.ops import Runs
 from veilgraph.ir.party.program import Program, apply
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import words
+from veilgraph.passes import _native
 from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.plan.fuse_local import LocalSteps, base_of, fuse_local
 
@@ -110,3 +113,21 @@ def check_reads(steps: LocalSteps, party: int) -> None:
                 elif nodes[i].op not in (ops.INPUT, ops.WEIGHT, ops.CONSTANT):
                     assert i in made
             made.update(action.nodes)
+
+
+@pytest.mark.parametrize("party", [1, 63, 64, 2**31 - 1])
+def test_actions_are_in_the_order_of_any_parties(party: int) -> None:
+    """Of few they are counted, of more sorted; no number is an index by itself."""
+    count = 3
+    found = _native.fuse_local(
+        np.full(count, 2, np.uint32),
+        np.array([party, 0, party], np.int32),
+        np.zeros(count, np.int32),
+        np.ones(count, np.int64),
+        np.ones(count, np.uint8),
+        np.array([5, 7, 2], np.int64),
+        np.zeros(count + 1, np.int64),
+        np.zeros(0, np.int32),
+    )
+    order = [*zip(found[0].tolist(), found[1].tolist(), strict=True)]
+    assert order == [(0, 7), (party, 2), (party, 5)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
@@ -12,15 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-import veilgraph
 from benchmarks.harness.reporting import commit, machine
+from benchmarks.models.compiling import compiled_apart
 from benchmarks.models.recipe import Arrays, Case, Recipe, Sources
 from benchmarks.peers.environments import Unavailable
 from veilgraph.checks.checking import check
 from veilgraph.checks.layer_errors import LayerError
 from veilgraph.ir.errors import VeilgraphError
 from veilgraph.ir.plan.tables import Phase
-from veilgraph.measuring.memory import Memory
 from veilgraph.measuring.pricing import predict
 from veilgraph.measuring.processes import simulate_processes
 from veilgraph.measuring.spread import Spread
@@ -63,15 +61,11 @@ def measured(recipe: Recipe, sources: Sources, ring: int | str) -> Report:
 
 def _compiled(case: Case, ring: int | str, report: Report) -> tuple[Plan, Weights]:
     """Compiles; reports seconds, memory, rounds, bytes, and what a lan is predicted to take."""
-    start = time.perf_counter()
-    shapes = {name: array.shape[1:] for name, array in case.calibrate.items()}
-    plan, weights = veilgraph.compile(
-        case.model, ring=ring, calibrate=case.calibrate, shapes=shapes
-    )
+    plan, weights, taken = compiled_apart(case.model, case.calibrate, ring)
     predicted = predict(plan, "lan")
     report |= {
-        "compile_seconds": time.perf_counter() - start,
-        "compile_peak_bytes": Memory.now().peak_bytes,
+        "compile_seconds": taken.seconds,
+        "compile_peak_bytes": taken.peak_bytes,
         "parameters": sum(array.size for array in weights.values()),
         "rounds": {phase.name.lower(): plan.rounds(phase) for phase in PHASES},
         "sent_bytes": {

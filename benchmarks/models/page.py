@@ -40,8 +40,9 @@ they are largest: the **mean** error is the sum of all differences over the sum 
 that `check`, in exact integers, saw beyond their calibrated range and its margin: there must be
 none, because an answer may be wrong there without a word. Bytes are those of all parties together,
 seconds those of the slowest, the median of all samples but the first; memory is that of the largest
-party's process, and the compiler's that of all of Python. Random weights are there for errors and
-costs, and say nothing about what a model decides. What was not run has the cost that
+party's process. Compiling is `veilgraph.compile` on the model's file, in a process that does
+nothing else, imports apart; its memory is all of that process's. Random weights are there for
+errors and costs, and say nothing about what a model decides. What was not run has the cost that
 `veilgraph inspect` predicts on a LAN, and its errors come from `check` alone.
 """
 

@@ -64,8 +64,8 @@ def _compiled(case: Case, ring: int | str, report: Report) -> tuple[Plan, Weight
     plan, weights, taken = compiled_apart(case.model, case.calibrate, ring)
     predicted = predict(plan, "lan")
     report |= {
-        "compile_seconds": taken.seconds,
-        "compile_peak_bytes": taken.peak_bytes,
+        "compile_seconds": taken["clock_seconds"],
+        "compile_peak_bytes": taken["peak_bytes"],
         "parameters": sum(array.size for array in weights.values()),
         "rounds": {phase.name.lower(): plan.rounds(phase) for phase in PHASES},
         "sent_bytes": {

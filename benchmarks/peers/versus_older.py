@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -23,12 +22,11 @@ from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
-import onnx
 from onnx import ModelProto
 
 from benchmarks.harness.reporting import Findings, parser, report
 from benchmarks.harness.workloads import Network, lenet, resnet50
+from benchmarks.models.compiling import compiled_in
 from benchmarks.models.families import RECIPES
 from benchmarks.models.recipe import Arrays, Sources
 from benchmarks.models.wheels import Wheels
@@ -37,7 +35,6 @@ from benchmarks.peers.environments import add_option as add_environments
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
 
-ONCE = Path(__file__).with_name("compile_once.py")
 RING = "64"
 SAMPLES = 4  # of the networks that other benchmarks time
 WANTED = 0.25  # of the older checkout's seconds, in the mean
@@ -65,13 +62,9 @@ MODELS: dict[str, Made] = {
 def compiled(python: Path, model: ModelProto, samples: Mapping[str, Any]) -> dict[str, Any]:
     """What `compile_once.py` says of a model."""
     with TemporaryDirectory(prefix="veilgraph-older-") as name:
-        onnx.save(model, str(Path(name) / "model.onnx"))
-        np.savez(Path(name) / "samples.npz", **samples)
-        command = [str(python), str(ONCE), name, RING]
-        done = subprocess.run(command, cwd=name, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{python} could not compile it:\n{done.stderr}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        found = compiled_in(Path(name), python, model, samples, RING)
+    if "refused" in found:
+        raise SystemExit(f"{python} could not compile it:\n{found['refused']}")
     return found
 
 

@@ -5,6 +5,7 @@ import numpy.typing as npt
 
 Facts = npt.NDArray[np.uint32]
 Flags = npt.NDArray[np.uint8]
+Float32s = npt.NDArray[np.float32]
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
@@ -293,6 +294,14 @@ class View:
         Raises:
             ValueError: there is no such node or draw.
         """
+
+def extremes(values: Float32s) -> tuple[float, float]:
+    """The least and the largest; infinity and -infinity of none. One of them is no number if a
+    value is none.
+    """
+
+def magnitudes(values: Float32s) -> tuple[tuple[float, float], Int64s]:
+    """The `extremes`, and how many have each biased exponent [256], zeros left out."""
 
 class Paths:
     """The longest path of a graph whose ops have options: passes/secret/protocols/problem.py.

@@ -1,5 +1,6 @@
 // The Python module veilgraph.passes._native: passes over the columns of a party-level program.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include "passes/native/masking/bindings.h"
 #include "passes/native/paths.h"
 #include "passes/native/rounds.h"
+#include "passes/ranges/native/magnitudes.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -256,6 +258,15 @@ nb::object changed(const veil::Paths& all, const Column<int64_t>& choice,
       unlocked([&] { return all.changed(span(choice), span(first), span(ops), span(numbers)); }));
 }
 
+nb::object extremes(const Column<float>& values) {
+  return nb::cast(unlocked([&] { return veil::extremes(span(values)); }));
+}
+
+nb::tuple magnitudes(const Column<float>& values) {
+  auto found = unlocked([&] { return veil::magnitudes(span(values)); });
+  return nb::make_tuple(nb::cast(found.extremes), array(std::move(found.counts)));
+}
+
 }  // namespace
 
 NB_MODULE(_native, m) {
@@ -290,6 +301,8 @@ NB_MODULE(_native, m) {
         "tensors"_a, "attributes"_a, "numbers"_a, "keys"_a, "stored"_a, "unpacked"_a, "first"_a,
         "args"_a, "opcodes"_a, "types"_a, "attributed"_a, "repeats"_a, "party"_a, "at"_a,
         "begins"_a, "nodes"_a);
+  m.def("extremes", &extremes, "values"_a);
+  m.def("magnitudes", &magnitudes, "values"_a);
   veil::bind_masking(m);
   nb::class_<veil::Paths>(m, "Paths")
       .def("__init__", &make_paths, "first"_a, "before"_a, "parties"_a, "first_option"_a, "waits"_a)

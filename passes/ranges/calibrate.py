@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 from torch_mlir import ir
 
 from veilgraph.ir.errors import AccuracyError
-from veilgraph.ir.exponent_histogram import MagnitudeCount
 from veilgraph.ir.graph.ops import Constant
 from veilgraph.ir.graph.program import Graph, attributes, name_of
 from veilgraph.ir.meaning.onnx_runtime import OnnxProgram
 from veilgraph.ir.plan.tables import Magnitudes
 from veilgraph.ir.secret.types import RangeSource, RealRange
+from veilgraph.passes import _native
+from veilgraph.passes.ranges.magnitudes import MagnitudeCount, flat_float32
 from veilgraph.passes.ranges.noise_gains import noise_gains
 from veilgraph.passes.ranges.operator_bounds import declared_bounds
 
@@ -245,19 +246,14 @@ def _run(
     """The outputs for a sample; what operations compute is seen, and let go."""
     values = program.run(sample)
     for op in program.graph.operations:
-        seen["operation", name_of(op)].add(_finite(op, values))
+        name = name_of(op)
+        seen["operation", name].add(values[op.operation.results[0]])
+        if not seen["operation", name].is_finite:
+            raise AccuracyError(
+                f"The values of {name!r} are not finite on the samples.",
+                "It may divide by zero, or take a root of a negative number: look at the samples.",
+            )
     return {name: values[value] for name, value in program.graph.outputs.items()}
-
-
-def _finite(op: ir.OpView, values: Mapping[ir.Value, Array]) -> Array:
-    """The value of an operation, which has to be a number."""
-    value = values[op.operation.results[0]]
-    if not np.isfinite(value).all():
-        raise AccuracyError(
-            f"The values of {name_of(op)!r} are not finite on the samples.",
-            "It may divide by zero, or take a root of a negative number: look at the samples.",
-        )
-    return value
 
 
 def _with_gains(
@@ -326,12 +322,21 @@ class Extremes:
     @property
     def is_finite(self) -> bool:
         """Whether it is of numbers, or of none at all."""
-        return self._low > self._high or bool(np.isfinite((self._low, self._high)).all())
+        return self._low > self._high or all(map(math.isfinite, (self._low, self._high)))
 
     def add(self, value: NDArray[Any]) -> None:
-        if value.size:
-            self._low = float(np.minimum(self._low, value.min()))
-            self._high = float(np.maximum(self._high, value.max()))
+        self._extend(*_native.extremes(flat_float32(value)))
+
+    def __or__(self, other: Extremes) -> Extremes:
+        """Of what was added to one of both."""
+        found = Extremes()
+        for each in (self, other):
+            found._extend(each._low, each._high)
+        return found
+
+    def _extend(self, low: float, high: float) -> None:
+        self._low = float(np.minimum(self._low, low))  # these keep what is no number
+        self._high = float(np.maximum(self._high, high))
 
     def range(self) -> RealRange:
         """What was seen, widened to multiples of 1/16 bit; 0 if nothing was."""
@@ -348,9 +353,7 @@ class _Seen(Extremes):
         self._count = MagnitudeCount()
 
     def add(self, value: NDArray[Any]) -> None:
-        super().add(value)
-        if value.size:
-            self._count.add(value)
+        self._extend(*self._count.add(value))
 
     def magnitudes(self, name: str) -> Magnitudes | None:
         return self._count.result(name)

@@ -14,7 +14,6 @@ from veilgraph.checks.accuracy import Accuracy
 from veilgraph.checks.promises import Judgement, Promise, promise
 from veilgraph.checks.suggestions import suggestion
 from veilgraph.ir.errors import AccuracyError
-from veilgraph.ir.exponent_histogram import MagnitudeCount
 from veilgraph.ir.graph.program import name_of
 from veilgraph.ir.meaning.secret import Excursion
 from veilgraph.ir.plan.tables import REVEAL_AS
@@ -29,6 +28,7 @@ from veilgraph.ir.secret.ops import (
     attributes_of,
 )
 from veilgraph.ir.secret.types import RangeSource, RealRange, Tensor
+from veilgraph.passes.ranges.magnitudes import MagnitudeCount
 from veilgraph.reports.units import counted
 from veilgraph.targets.functions.ends import Sides, limited_sides
 

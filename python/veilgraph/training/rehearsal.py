@@ -211,9 +211,9 @@ class FloatRun:
         self._parts, self._noise = parties, noise
         self._normal = np.random.default_rng(seed)  # in the clear, so nothing rests on it
         self._kept = defaultdict[Key, Extremes](Extremes)  # of samples
-        self._every = defaultdict[Key, Extremes](Extremes)  # of all, states after the last step too
+        self._rest = defaultdict[Key, Extremes](Extremes)  # of the rest, states at both ends too
         self.losses: list[float] = []
-        _add(self._every, "input", {**rows, **self.states})
+        _add(self._rest, "input", {**rows, **self.states})
 
     @property
     def bytes_a_step(self) -> int:
@@ -285,10 +285,10 @@ class FloatRun:
                 )
         operations = self._program.graph.operations
         computed = {name_of(op): values[op.operation.results[0]] for op in operations}
-        for extremes in (self._every, self._kept) if is_kept else (self._every,):
-            _add(extremes, "input", given)
-            _add(extremes, "operation", computed)
-        _add(self._every, "input", self.states)
+        extremes = self._kept if is_kept else self._rest
+        _add(extremes, "input", given)
+        _add(extremes, "operation", computed)
+        _add(self._rest, "input", self.states)
         every = self._training.loss_every
         if every and (number + 1) % every == 0:
             self.states[LOSS_SUM] = np.zeros_like(self.states[LOSS_SUM])
@@ -298,7 +298,7 @@ class FloatRun:
 
     def ranges(self) -> dict[str, RealRange]:
         """Of states in all steps. What goes with a gradient of zero has room for roundings."""
-        found = {name: self._every["input", name].range() for name in self.states}
+        found = {name: self._of_all(("input", name)).range() for name in self.states}
         room = rooms({name: found[name].bound for name in self._training.kept})
         return {
             name: _known(
@@ -311,10 +311,13 @@ class FloatRun:
     def reached(self) -> dict[Key, Reach]:
         """Of a step's inputs and operations."""
         return {
-            key: Reach(seen.range(), self._every[key].range())
+            key: Reach(seen.range(), self._of_all(key).range())
             for key, seen in self._kept.items()
-            if seen.is_finite and self._every[key].is_finite
+            if seen.is_finite and self._rest[key].is_finite
         }
+
+    def _of_all(self, key: Key) -> Extremes:
+        return self._kept[key] | self._rest[key]
 
 
 def _add(extremes: Mapping[Key, Extremes], role: str, arrays: Mapping[str, Array]) -> None:

@@ -23,6 +23,7 @@ from veilgraph.compilation.compile import (
     lower_program,
     steps_of,
 )
+from veilgraph.compilation.freed_memory import reused
 from veilgraph.compilation.models import (
     Model,
     model_name,
@@ -201,7 +202,10 @@ def compile_training(
     counter.begin("rehearse")
     parties = len(chosen.parties)
     added = None if noise is None else Noise(noise, parties - chosen.coalition)
-    found = rehearse(training, rows, rate_of(rate), steps, max_noise, noise=added, parties=parties)
+    with reused():
+        found = rehearse(
+            training, rows, rate_of(rate), steps, max_noise, noise=added, parties=parties
+        )
     common = Options(ring_bits=ring_bits_of(ring), frac_bits=frac_bits, is_joined=True)
     common = choosing(common, around)
     given = _options(training, graphs, found, common, max_error, forms)

@@ -35,7 +35,7 @@ from veilgraph.training.batches import orders
 from veilgraph.training.masks import drawn
 
 Array = npt.NDArray[np.float32]
-MOST_KEPT = 1 << 28  # bytes of steps that are kept to calibrate with
+MOST_KEPT = 1 << 27  # bytes of steps that are kept to calibrate with
 FEWEST_KEPT = 4  # steps
 BATCHES = 4  # that are compared in a step
 FARTHEST = 8.0  # standard deviations of noise that fit; its sampler would give 10^-15 of it beyond

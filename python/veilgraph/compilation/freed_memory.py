@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4  # glibc's, in <malloc.h>
+TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4  # numbers of glibc's options
 MOST = (1 << 31) - 1
 GROWN = 1 << 25  # bytes of the largest block of a heap, as far as glibc lets it grow
 

@@ -29,15 +29,21 @@ constexpr int32_t ordered(int32_t bits) {
 
 float number(int32_t order) { return std::bit_cast<float>(ordered(order)); }
 
-VEIL_WIDE void extend(const float* values, size_t count, int32_t* ends) {
-  int32_t low = ends[0], high = ends[1];
+// The least and the largest as such integers; at first those of both infinities.
+struct Ends {
+  int32_t low = 0x7f800000;
+  int32_t high = ~0x7f800000;
+
+  std::pair<float, float> numbers() const { return {number(low), number(high)}; }
+};
+
+VEIL_WIDE Ends extended(Ends ends, const float* values, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const int32_t order = ordered(std::bit_cast<int32_t>(values[i]));
-    low = std::min(low, order);
-    high = std::max(high, order);
+    ends.low = std::min(ends.low, order);
+    ends.high = std::max(ends.high, order);
   }
-  ends[0] = low;
-  ends[1] = high;
+  return ends;
 }
 
 VEIL_WIDE uint32_t zeros(const float* values, size_t count) {
@@ -62,28 +68,17 @@ void count(std::span<const float> values, Counts& counts) {
 
 }  // namespace
 
-void Extremes::add(std::span<const float> values) {
-  std::array<int32_t, 2> ends{low_, high_};
-  extend(values.data(), values.size(), ends.data());
-  low_ = ends[0];
-  high_ = ends[1];
-}
-
-std::pair<float, float> Extremes::found() const { return {number(low_), number(high_)}; }
-
 std::pair<float, float> extremes(std::span<const float> values) {
-  Extremes found;
-  found.add(values);
-  return found.found();
+  return extended({}, values.data(), values.size()).numbers();
 }
 
 Magnitudes magnitudes(std::span<const float> values) {
-  Extremes extremes;
+  Ends ends;
   Counts counts{};
   int64_t none = 0;
   for (size_t first = 0; first < values.size(); first += kBlock) {
     const auto block = values.subspan(first, std::min(kBlock, values.size() - first));
-    extremes.add(block);
+    ends = extended(ends, block.data(), block.size());
     none += zeros(block.data(), block.size());
     count(block, counts);
   }
@@ -92,7 +87,7 @@ Magnitudes magnitudes(std::span<const float> values) {
     for (size_t place = 0; place < kExponents; ++place) found[place] += each[place];
   }
   found[0] -= none;
-  return {extremes.found(), std::move(found)};
+  return {ends.numbers(), std::move(found)};
 }
 
 }  // namespace veil

@@ -33,6 +33,12 @@ def center(z: Integers, ring_bits: int) -> Integers:
     return high
 
 
+def fits(low: int, high: int, ring_bits: int) -> bool:
+    """Whether integers between the two are what `center` makes of them."""
+    limit = 1 << (ring_bits - 1)
+    return -limit <= low and high < limit
+
+
 def matmul(x: Integers, w: Integers) -> Integers:
     """x @ w modulo 2^64, with the broadcasting of np.matmul."""
     return _bilinear(x, w, x.shape[-1], lambda limb: limb, np.matmul)

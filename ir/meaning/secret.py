@@ -92,11 +92,14 @@ def evaluate(
             if operand not in values:
                 values[operand] = _encoded_weight(program, weights[operand])
         whole = _whole(op, [values[v] for v in operands], rounding, products)
-        values[result] = integers.center(whole, Tensor.of(result).encoding.ring_bits)
+        ends, ring_bits = _ends(whole), Tensor.of(result).encoding.ring_bits
+        fits = integers.fits(*ends, ring_bits)  # most often: then there is nothing to compute
+        values[result] = whole if fits else integers.center(whole, ring_bits)
         left[result] = sum(1 for _ in result.uses)
         # What leaves a narrow ring may seem to be within its range, modulo the ring.
         seen = values[result] if isinstance(op, MODULAR) else whole
-        evaluation.excursions += _excursions(op, seen, program.margin)
+        ends = ends if seen is whole else _ends(seen)
+        evaluation.excursions += _excursions(op, seen, ends, program.margin)
         if observe is not None:
             observe(op, seen, _decoded(result, values[result]))
         for operand in operands:
@@ -144,7 +147,12 @@ def _decoded(value: ir.Value, z: Integers) -> Floats:
     return integers.decode(z, Tensor.of(value).encoding.frac_bits)
 
 
-def _excursions(op: SecretOp, z: Integers, margin: float) -> list[Excursion]:
+def _ends(z: Integers) -> tuple[int, int]:
+    """The least and the largest; (0, 0) of none."""
+    return (int(z.min()), int(z.max())) if z.size else (0, 0)
+
+
+def _excursions(op: SecretOp, z: Integers, ends: tuple[int, int], margin: float) -> list[Excursion]:
     """What left its range; one that is narrower than a unit in the last place reaches that far.
 
     Rounding takes what is proven of real numbers up to a unit further.
@@ -158,8 +166,8 @@ def _excursions(op: SecretOp, z: Integers, margin: float) -> list[Excursion]:
         low, high = low - unit, high + unit
     result = op.operation.results[0]
     # The least of the integers is the least of the numbers: most often no other is decoded.
-    ends = [_decoded(result, np.asarray(end)) for end in (z.min(), z.max())] if z.size else []
-    if not ends or (ends[0] >= low and ends[1] <= high):
+    least, largest = (_decoded(result, np.asarray(end)) for end in ends)
+    if not z.size or (least >= low and largest <= high):
         return []
     reals = _decoded(result, z)
     outside = int(np.count_nonzero((reals < low) | (reals > high)))

@@ -7,6 +7,7 @@ trial 3   halfway between the two          measured 4.9%, and cheaper: it is tak
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -114,8 +115,10 @@ class Trials:
             raise missed(best.measured, self.allowed, _given(options))
         program.secret = verify.told(best.measured, self.allowed)
 
-    def _tried(self, verify: VerifyAccuracy, encoded: SecretProgram) -> _Tried:
-        return _Tried(self.program.aim, verify.measure(encoded))
+    def _tried(
+        self, verify: VerifyAccuracy, encoded: SecretProgram, most: float = math.inf
+    ) -> _Tried:
+        return _Tried(self.program.aim, verify.measure(encoded, most))
 
     def _tell(self, found: Measured) -> None:
         number = self.program.misses + 1
@@ -167,7 +170,7 @@ class Trials:
             program.aim = missed_with.between(found.aim)
             program.watch.at(f"trial {number + 1} of at most {MOST_BETWEEN} between the last two")
             try:
-                tried = self._tried(verify, self.encode())
+                tried = self._tried(verify, self.encode(), self.allowed)
             except AccuracyError:
                 break
             if tried.measured.error > self.allowed:

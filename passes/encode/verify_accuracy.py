@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,31 +55,43 @@ class VerifyAccuracy:
     at: Callable[[str], None] = lambda doing: None
     sizes: Mapping[str, float] = field(default_factory=dict)
 
-    def measure(self, program: SecretProgram) -> Measured:
+    def measure(self, program: SecretProgram, most: float = math.inf) -> Measured:
         """Mean difference of an output over its mean size, of the output where that is largest.
 
-        Of an output of `sizes` it is the root of the mean square.
+        Of an output of `sizes` it is the root of the mean square. Once it is sure to be above
+        `most` no further sample is run, and it is told as far as it has come.
         """
-        measured = list(self.outputs[0])
-        differences, sizes = dict.fromkeys(measured, 0.0), dict.fromkeys(measured, 0.0)
+        differences, error = dict.fromkeys(self._totals, 0.0), 0.0
         # Seeded, so that compiling again says the same; nothing here is secret.
         rounding = np.random.default_rng(0)
         pairs = zip(self.samples, self.outputs, strict=True)
         for number, (sample, wanted) in enumerate(pairs, 1):
             self.at(f"sample {number} of {len(self.samples)} in exact integers")
             found = evaluate(program, sample, rounding, products=self.products).outputs
-            for name in measured:
-                off, known = found[name] - wanted[name], self.sizes.get(name)
-                if known is None:
-                    differences[name] += float(np.abs(off).sum())
-                    sizes[name] += float(np.abs(wanted[name], dtype=np.float64).sum())
-                else:
-                    differences[name] += float(np.square(off).sum())
-                    sizes[name] += known**2 * off.size
-        errors = {name: differences[name] / (sizes[name] or 1.0) for name in measured}
-        return Measured(
-            program, max(math.sqrt(e) if n in self.sizes else e for n, e in errors.items())
-        )
+            for name in differences:
+                off = found[name] - wanted[name]
+                each = np.square(off) if name in self.sizes else np.abs(off)
+                differences[name] += float(each.sum())
+            error = max(self._error(*pair) for pair in differences.items())
+            if error > most:
+                break
+        return Measured(program, error)
+
+    @cached_property
+    def _totals(self) -> Mapping[str, float]:
+        """The sizes of each output on all samples together; their squares, of `sizes`."""
+        totals = dict.fromkeys(self.outputs[0], 0.0)
+        for outputs, name in product(self.outputs, totals):
+            wanted, known = outputs[name], self.sizes.get(name)
+            if known is None:
+                totals[name] += float(np.abs(wanted, dtype=np.float64).sum())
+            else:
+                totals[name] += known**2 * wanted.size
+        return totals
+
+    def _error(self, name: str, difference: float) -> float:
+        error = difference / (self._totals[name] or 1.0)
+        return math.sqrt(error) if name in self.sizes else error
 
     def told(self, found: Measured, allowed: float) -> SecretProgram:
         """The program, its sentence with what was measured; and that it is much, where it is."""

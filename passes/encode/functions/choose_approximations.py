@@ -87,7 +87,7 @@ class ChooseApproximations:
             return program
         if not set(coarse.trusting) <= set(program.trusting):
             return program
-        measured = self.verify.measure(coarse)
+        measured = self.verify.measure(coarse, self.allowed_error)
         if measured.error > self.allowed_error or self.price(coarse) >= self.price(program):
             return program
         return self.verify.told(measured, self.allowed_error)

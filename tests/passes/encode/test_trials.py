@@ -55,7 +55,7 @@ class Bench:
             raise AccuracyError("It does not fit.", "Take a wider ring.")
 
         verify = SimpleNamespace(
-            measure=lambda encoded: Measured(encoded, encoded.error),
+            measure=lambda encoded, most: Measured(encoded, min(encoded.error, 1.01 * most)),
             told=lambda measured, allowed: measured.program,
         )
         monkeypatch.setattr(trials, "verifying", lambda program, samples: verify)

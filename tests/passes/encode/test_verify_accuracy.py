@@ -213,6 +213,32 @@ def test_errors_of_updates_are_root_mean_squares() -> None:
     assert found.error == pytest.approx(math.sqrt((0 + 1) / 2) / 2)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "most", "run"),
+    [
+        ({}, math.inf, 3),
+        ({}, 0.25, 3),
+        ({}, 0.16, 2),
+        ({}, 0.08, 1),
+        ({"negated": 2.0}, math.inf, 3),
+        ({"negated": 2.0}, 0.16, 2),
+        ({"negated": 2.0}, 0.14, 1),
+    ],
+)
+def test_samples_are_run_until_the_error_is_too_large_for_sure(
+    sizes: dict[str, float], most: float, run: int
+) -> None:
+    """Each of three samples adds as much to an error that is counted on all of them."""
+    program, sample = negation()
+    wanted = {"same": sample["x"], "negated": np.float32([-1.5, 2.5])}
+    seen: list[str] = []
+    verify = VerifyAccuracy([sample] * 3, [wanted] * 3, at=seen.append, sizes=sizes)
+    found, whole = verify.measure(program, most), VerifyAccuracy([sample], [wanted], sizes=sizes)
+    share = math.sqrt(run / 3) if sizes else run / 3
+    assert found.error == pytest.approx(share * whole.measure(program).error)
+    assert len(seen) == run
+
+
 def test_a_ring_that_was_given_may_not_make_the_answer_useless() -> None:
     with pytest.raises(AccuracyError, match=r"With 1 fraction bits .* of their size off on"):
         veilgraph.compile(layers(), calibrate=SAMPLES, ring=64, frac_bits=1)

@@ -76,6 +76,7 @@ CASES: list[tuple[str, list[tuple[int, ...]], Build]] = [
     ("slice", [(4, 5)], lambda x: ops.Slice.build(x, starts=(3, 0), steps=(-2, 2), shape=(2, 3))),
     ("pad", [(2, 3)], lambda x: ops.Pad.build(x, low=(1, 0), high=(0, 2), value=0.0)),
     ("expand", [(3, 1)], lambda x: ops.Expand.build(x, shape=(2, 3, 4))),
+    ("expand", [(2, 1, 3)], lambda x: ops.Expand.build(x, shape=(2, 4, 3))),
     ("concat", [(2, 3), (2, 1)], lambda x, y: ops.concat([x, y], 1)),
 ]
 

@@ -10,6 +10,7 @@ right.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -21,24 +22,38 @@ from torch_mlir import ir
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.program import Graph, attributes
+from veilgraph.ir.meaning.graph import apply
 
 Array = NDArray[Any]
 OPSET = 21
 VERSION = 10  # of ONNX's format, which ONNX Runtime knows since 1.18
+FEW = 16  # elements that ONNX Runtime repeats one by one
 FIRST = -(1 << 62)  # a backward slice that ends here reaches element 0
+
+VIEWS = (ops.Reshape, ops.Transpose, ops.Expand)  # of an operand's elements, in NumPy
 
 Row = Callable[["Draft", Sequence[str], Mapping[str, Any], tuple[int, ...]], str]
 Change = Callable[["Draft", ir.Value], str]
 
 
 class OnnxProgram:
-    """A program that was given to ONNX Runtime; its weights are read where they lie."""
+    """A program that was given to ONNX Runtime; its weights are read where they lie.
+
+    Attributes:
+        sources: of each value that `VIEWS` make, the one whose elements it has: none of theirs.
+    """
 
     def __init__(self, graph: Graph) -> None:
         """Of operations that may be encoded (`is_encoded` of their facts)."""
         draft = Draft(graph)
-        self.graph, self._names, self._made = graph, draft.names, draft.made
-        self._session = session(draft.model(draft.made)) if draft.made else None
+        self.graph, self._names = graph, draft.names
+        self._views = [op for op in graph.operations if isinstance(op, VIEWS)]
+        self.sources: dict[ir.Value, ir.Value] = {}
+        for op in self._views:
+            (operand,), (result,) = op.operation.operands, op.operation.results
+            self.sources[result] = self.sources.get(operand, operand)
+        self._made = [value for value in draft.made if value not in self.sources]
+        self._session = session(draft.model(self._made)) if self._made else None
 
     def arguments(self, inputs: Mapping[str, Array]) -> dict[ir.Value, Array]:
         """Weights and inputs, for one array an input."""
@@ -48,13 +63,16 @@ class OnnxProgram:
         return weights | given
 
     def run(self, inputs: Mapping[str, Array]) -> dict[ir.Value, Array]:
-        """Every value of the program in program order, for one array an input."""
-        given = self.arguments(inputs)
-        if self._session is None:  # ONNX Runtime takes no model of no nodes
-            return given
-        feeds = {self._names[value]: array for value, array in given.items()}
-        found = self._session.run([self._names[value] for value in self._made], feeds)
-        return given | dict(zip(self._made, found, strict=True))
+        """Every value of the program, for one array an input; what `VIEWS` make is no copy."""
+        values = self.arguments(inputs)
+        if self._session is not None:  # ONNX Runtime takes no model of no nodes
+            feeds = {self._names[value]: array for value, array in values.items()}
+            found = self._session.run([self._names[value] for value in self._made], feeds)
+            values |= zip(self._made, found, strict=True)
+        for op in self._views:
+            (operand,), (result,) = op.operation.operands, op.operation.results
+            values[result] = apply(op, [values[operand]])
+        return values
 
 
 def session(model: ModelProto) -> onnxruntime.InferenceSession:
@@ -75,6 +93,7 @@ class Draft:
     Attributes:
         given: the tensor that each argument is given as.
         names: the tensor of each value.
+        shapes: of these tensors.
         made: the values that operations make, in order.
     """
 
@@ -92,6 +111,7 @@ class Draft:
         self.names: dict[ir.Value, str] = dict(self.given)
         if changed is not None:
             self.names |= {value: changed(self, value) for value in arguments}
+        self.shapes = {name: shape_of(value) for value, name in self.names.items()}
         self.made: list[ir.Value] = []
         for op in graph.operations:
             (result,) = op.operation.results
@@ -102,6 +122,7 @@ class Draft:
             self.names[result] = row(self, operands, attributes(op), shape_of(result))
             if changed is not None:
                 self.names[result] = changed(self, result)
+            self.shapes[self.names[result]] = shape_of(result)
             self.made.append(result)
 
     def model(self, results: Sequence[ir.Value] = (), numbers: Sequence[str] = ()) -> ModelProto:
@@ -206,6 +227,15 @@ def _reshape(draft: Draft, x: Sequence[str], named: Mapping[str, Any], shape: An
 
 
 def _expand(draft: Draft, x: Sequence[str], named: Mapping[str, Any], shape: Any) -> str:
+    """Where few elements repeat a few times, they are joined: an Expand takes eight times as long.
+
+    So the slopes of a pool's windows are spread.
+    """
+    given = draft.shapes[x[0]]
+    alike = len(given) == len(shape)
+    grown = [axis for axis, size in enumerate(shape) if alike and size != given[axis]]
+    if len(grown) == 1 and shape[grown[0]] <= FEW and prod(shape[grown[0] + 1 :]) <= FEW:
+        return draft("Concat", *[x[0]] * shape[grown[0]], axis=grown[0])
     return draft("Expand", *x, draft.integers(shape))
 
 

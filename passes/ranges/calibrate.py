@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -241,13 +241,21 @@ def rooms(sizes: Mapping[str, float]) -> dict[str, float]:
 
 
 def _run(
-    program: OnnxProgram, sample: Mapping[str, Array], seen: Mapping[Key, _Seen]
+    program: OnnxProgram, sample: Mapping[str, Array], seen: MutableMapping[Key, _Seen]
 ) -> dict[str, Array]:
-    """The outputs for a sample; what operations compute is seen, and let go."""
+    """The outputs for a sample; what operations compute is seen, and let go.
+
+    What has the elements of another value is seen with that.
+    """
     values = program.run(sample)
+    keys = {value: key for key, value in _values(program.graph).items()}
     for op in program.graph.operations:
-        name = name_of(op)
-        seen["operation", name].add(values[op.operation.results[0]])
+        name, (value,) = name_of(op), op.operation.results
+        source = keys[program.sources.get(value, value)]
+        if source in seen and value in program.sources:
+            seen["operation", name] = seen[source]
+        else:
+            seen["operation", name].add(values[value])
         if not seen["operation", name].is_finite:
             raise AccuracyError(
                 f"The values of {name!r} are not finite on the samples.",
@@ -313,6 +321,12 @@ def weight_statistics(array: Array) -> Statistics:
     return Statistics(RealRange(low, high, RangeSource.PROVEN))
 
 
+def ends_of(value: NDArray[Any]) -> tuple[float, float]:
+    """The least and the largest, of float32; no numbers if one of them is none."""
+    low, high = _native.extremes(flat_float32(value))
+    return low, high
+
+
 class Extremes:
     """The least and the largest of the arrays added so far; not finite if one of them is not."""
 
@@ -325,18 +339,19 @@ class Extremes:
         return self._low > self._high or all(map(math.isfinite, (self._low, self._high)))
 
     def add(self, value: NDArray[Any]) -> None:
-        self._extend(*_native.extremes(flat_float32(value)))
+        self.extend(*ends_of(value))
+
+    def extend(self, low: float, high: float) -> None:
+        """Adds what lies between, and reaches both."""
+        self._low = float(np.minimum(self._low, low))  # these keep what is no number
+        self._high = float(np.maximum(self._high, high))
 
     def __or__(self, other: Extremes) -> Extremes:
         """Of what was added to one of both."""
         found = Extremes()
         for each in (self, other):
-            found._extend(each._low, each._high)
+            found.extend(each._low, each._high)
         return found
-
-    def _extend(self, low: float, high: float) -> None:
-        self._low = float(np.minimum(self._low, low))  # these keep what is no number
-        self._high = float(np.maximum(self._high, high))
 
     def range(self) -> RealRange:
         """What was seen, widened to multiples of 1/16 bit; 0 if nothing was."""
@@ -353,7 +368,7 @@ class _Seen(Extremes):
         self._count = MagnitudeCount()
 
     def add(self, value: NDArray[Any]) -> None:
-        self._extend(*self._count.add(value))
+        self.extend(*self._count.add(value))
 
     def magnitudes(self, name: str) -> Magnitudes | None:
         return self._count.result(name)

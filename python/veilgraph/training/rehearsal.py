@@ -30,7 +30,7 @@ from veilgraph.passes.graph.normalize_by_sums import NormalizeBySums
 from veilgraph.passes.graph.recognize_activations import RecognizeActivations
 from veilgraph.passes.graph.share_comparisons import ShareComparisons
 from veilgraph.passes.graph.training.programs import Training
-from veilgraph.passes.ranges.calibrate import Extremes, Key, Reach, outward, rooms
+from veilgraph.passes.ranges.calibrate import Extremes, Key, Reach, ends_of, outward, rooms
 from veilgraph.training.batches import orders
 from veilgraph.training.masks import drawn
 
@@ -283,15 +283,25 @@ class FloatRun:
                     f"State `{name}` is not finite after step {number + 1} in float32.",
                     "Take a smaller learning rate: nothing trains in secret that does not so.",
                 )
-        operations = self._program.graph.operations
-        computed = {name_of(op): values[op.operation.results[0]] for op in operations}
         extremes = self._kept if is_kept else self._rest
         _add(extremes, "input", given)
-        _add(extremes, "operation", computed)
+        self._add_computed(extremes, values)
         _add(self._rest, "input", self.states)
         every = self._training.loss_every
         if every and (number + 1) % every == 0:
             self.states[LOSS_SUM] = np.zeros_like(self.states[LOSS_SUM])
+
+    def _add_computed(
+        self, extremes: Mapping[Key, Extremes], values: Mapping[ir.Value, Array]
+    ) -> None:
+        """Those of operations: once of a value and of all that has its elements."""
+        ends, sources = dict[ir.Value, tuple[float, float]](), self._program.sources
+        for op in self._program.graph.operations:
+            (value,) = op.operation.results
+            source = sources.get(value, value)
+            if source not in ends:
+                ends[source] = ends_of(values[source])
+            extremes["operation", name_of(op)].extend(*ends[source])
 
     def _outputs_of(self, values: Mapping[ir.Value, Array]) -> dict[str, Array]:
         return {name: values[value] for name, value in self._outputs.items()}

@@ -10,7 +10,7 @@ from torch_mlir import ir
 
 from veilgraph.ir.errors import AccuracyError
 from veilgraph.ir.graph import ops
-from veilgraph.ir.graph.program import Graph
+from veilgraph.ir.graph.program import Graph, name_of
 from veilgraph.ir.meaning.graph import evaluate
 from veilgraph.ir.mlir import context
 from veilgraph.ir.secret.types import RangeSource, RealRange
@@ -95,6 +95,25 @@ def test_ranges_are_those_that_the_meaning_has() -> None:
     for name, values in seen.items():
         bounds = outward(min(v.min() for v in values), max(v.max() for v in values))
         assert (found[name].low, found[name].high) == pytest.approx(bounds, rel=1e-6), name
+
+
+def test_what_has_the_elements_of_another_value_lies_where_that_does() -> None:
+    graph = Graph.create(context(), {"x": (2, 3)}, {"w": np.float32([[1, -2]])})
+    x, w = graph.inputs["x"], graph.parameters["w"]
+    with graph.end("made"):
+        made = ops.Neg.build(x)
+        turned = [ops.Transpose.build(value, permutation=(1, 0)) for value in (made, x, w)]
+    graph.finish({str(i): value for i, value in enumerate(turned)})
+    found = calibrate(graph, {"x": np.float32([[[1, 2, 4], [0, 0, 0]], [[1, -8, 4], [0, 0, 0]]])})
+    values = found.of(graph)
+    of_made, of_x, of_w = (values[value].range for value in turned)
+    assert (of_made.low, of_made.high) == (values[made].range.low, values[made].range.high)
+    assert (of_x.low, of_x.high) == (values[x].range.low, values[x].range.high)
+    assert (of_w.low, of_w.high) == outward(-2, 1)
+    names = [name_of(op) for op in graph.operations]
+    shares = {each.name: each.shares for each in found.magnitudes}
+    assert shares[names[1]] == shares[names[0]] == shares[names[2]] == shares["x"]
+    assert shares[names[3]] != shares[names[0]]
 
 
 def test_a_program_that_computes_nothing_has_ranges_too() -> None:

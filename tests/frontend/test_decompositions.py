@@ -153,7 +153,8 @@ SAMPLED = [
 LENGTH, BATCH, WIDTH, SIZE = 4, 2, 3, 5
 
 
-def layer(operator: str, gates: int, directions: int, **attributes: object) -> Row:
+def layer(operator: str, gates: int, directions: int, states: int = 0, **attributes: object) -> Row:
+    """With so many states before the first step."""
     shapes = [
         (LENGTH, BATCH, WIDTH),
         (directions, gates * SIZE, WIDTH),
@@ -161,7 +162,11 @@ def layer(operator: str, gates: int, directions: int, **attributes: object) -> R
         (directions, 2 * gates * SIZE),
     ]
     outputs = 3 if operator == "LSTM" else 2
-    return Row(operator, shapes, {"hidden_size": SIZE, **attributes}, outputs=outputs)
+    given = {f"state{i}": drawn(directions, BATCH, SIZE) for i in range(states)}
+    if states:
+        given = {"lengths": np.full(BATCH, LENGTH, np.int32), **given}
+    named = {"hidden_size": SIZE, **attributes}
+    return Row(operator, shapes, named, given, outputs=outputs, public=True)
 
 
 RECURRENT = [
@@ -172,6 +177,10 @@ RECURRENT = [
     ),
     layer("GRU", 3, 1, linear_before_reset=1),
     layer("LSTM", 4, 1, clip=0.3),
+    layer("LSTM", 4, 1, input_forget=1),
+    layer("GRU", 3, 2, 1, direction="bidirectional"),
+    layer("GRU", 3, 1, 1, linear_before_reset=1),
+    layer("LSTM", 4, 2, 2, direction="bidirectional"),
     layer("RNN", 1, 2, direction="bidirectional", activations=["Relu", "Sigmoid"]),
     layer("LSTM", 4, 1, activations=["HardSigmoid", "Tanh", "Relu"], activation_alpha=[0.3],
           activation_beta=[0.4]),

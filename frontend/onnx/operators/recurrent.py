@@ -39,7 +39,7 @@ class Direction:
     Attributes:
         parts: what each time step's input contributes to the gates, in the order of time.
         recurrent: [H, gates * H].
-        bias: of the recurrent product, [gates * H]; that of the input's is in `parts`.
+        bias: of the recurrent product where it is not in `parts`, [gates * H], or "".
         hidden, cell: the state before the first step, "" for zeros; `cell` of an LSTM only.
         peepholes: of an LSTM, [3 * H], or "".
         functions: activations by place, then what else the cell needs.
@@ -55,14 +55,17 @@ class Direction:
     peepholes: str
     functions: list[Callable[[str], str]]
 
-    def split(self, x: str, count: int) -> list[str]:
-        """The gates of x [N, count * H]."""
-        axis = -1
-        return [self.s.slice(x, axis, i * self.size, (i + 1) * self.size) for i in range(count)]
+    def gates(self, x: str, first: int, end: int) -> str:
+        """Some of the gates of x [..., gates * H]; "" of nothing."""
+        return self.s.slice(x, -1, first * self.size, end * self.size) if x else ""
 
-    def again(self, hidden: str) -> str:
-        """What the hidden state contributes to all gates; "" for nothing."""
-        product = self.s("MatMul", hidden, self.recurrent) if hidden else ""
+    def split(self, x: str, count: int) -> list[str]:
+        """The gates of x [..., count * H]."""
+        return [self.gates(x, i, i + 1) for i in range(count)]
+
+    def again(self, hidden: str, recurrent: str) -> str:
+        """What the hidden state contributes to the gates of these weights; "" for nothing."""
+        product = self.s("MatMul", hidden, recurrent) if hidden else ""
         return summed(self.s, product, self.bias)
 
 
@@ -136,16 +139,20 @@ def _direction(
         return _row(s, s.operand(index), int(batch_first), number)
 
     weights, recurrent = (s("Transpose", own(index), perm=[1, 0]) for index in (1, 2))
-    biases = own(3)
-    product = s("MatMul", x, weights)
+    product, biases, bias = s("MatMul", x, weights), own(3), ""
     if biases:
-        product = s("Add", product, s.slice(biases, 0, 0, gates))
+        of_input, of_state = (s.slice(biases, 0, i * gates, (i + 1) * gates) for i in range(2))
+        if s.attribute("linear_before_reset", 0):  # a gate multiplies what the state contributes
+            bias = of_state
+        else:
+            of_input = s("Add", of_input, of_state)
+        product = s("Add", product, of_input)
     return Direction(
         s,
         size,
         [_row(s, product, 0, time) for time in range(shape[0])],
         recurrent,
-        s.slice(biases, 0, gates, 2 * gates) if biases else "",
+        bias,
         state(5),
         state(6) if kind == "LSTM" else "",
         own(7) if kind == "LSTM" else "",
@@ -185,43 +192,50 @@ def _activation(s: Steps, name: str, numbers: dict[str, Iterator[float]]) -> Cal
 
 def _rnn_cell(d: Direction, part: str, hidden: str, cell: str) -> tuple[str, str]:
     """h = f(x W + h R + b)."""
-    return d.functions[0](summed(d.s, part, d.again(hidden))), ""
+    return d.functions[0](summed(d.s, part, d.again(hidden, d.recurrent))), ""
 
 
 def _gru_cell(d: Direction, part: str, hidden: str, cell: str) -> tuple[str, str]:
     """h = (1 - z) n + z h, of gates z, r and n = g(x W + r (h R + b)), or g(x W + (r h) R + b)."""
     s, (f, g) = d.s, d.functions
-    again = d.again(hidden)
-    own, more = d.split(part, 3), d.split(again, 3) if again else [""] * 3
-    z, r = (f(summed(s, own[i], more[i])) for i in range(2))
-    if s.attribute("linear_before_reset", 0):
-        fresh = s("Mul", r, more[2]) if again else ""
+    is_linear = s.attribute("linear_before_reset", 0)
+    again = d.again(hidden, d.recurrent if is_linear else d.gates(d.recurrent, 0, 2))
+    z, r = d.split(f(summed(s, d.gates(part, 0, 2), d.gates(again, 0, 2))), 2)
+    if is_linear:
+        fresh = s("Mul", r, d.gates(again, 2, 3)) if again else ""
     else:
-        last = s.slice(d.recurrent, 1, 2 * d.size, 3 * d.size)
+        last = d.gates(d.recurrent, 2, 3)
         fresh = s("MatMul", s("Mul", r, hidden), last) if hidden else ""
-        fresh = summed(s, fresh, s.slice(d.bias, 0, 2 * d.size, 3 * d.size) if d.bias else "")
-    n = g(summed(s, own[2], fresh))
+    n = g(summed(s, d.gates(part, 2, 3), fresh))
     if not hidden:
         return s("Sub", n, s("Mul", z, n)), ""
     return s("Add", n, s("Mul", z, s("Sub", hidden, n))), ""
 
 
 def _lstm_cell(d: Direction, part: str, hidden: str, cell: str) -> tuple[str, str]:
-    """c = f c + i g, h = o t(c); gates i, o, f look at the cell through peepholes."""
+    """c = f c + i g, h = o t(c); gates i, o, f look at the cell through peepholes.
+
+    Those that look at nothing are one function of all their columns.
+    """
     s, (f, g, t) = d.s, d.functions
-    gates = d.split(summed(s, part, d.again(hidden)), 4)
+    gates = summed(s, part, d.again(hidden, d.recurrent))
     holes = d.split(d.peepholes, 3) if d.peepholes else []
+    is_coupled = s.attribute("input_forget", 0)
+    count = 3 if cell and not is_coupled else 2
+    blind = [] if holes else d.split(f(d.gates(gates, 0, count)), count)
 
     def gate(index: int, seen: str) -> str:
-        hole = s("Mul", holes[index], seen) if holes and seen else ""
-        return f(summed(s, gates[index], hole))
+        if blind:
+            return blind[index]
+        hole = s("Mul", holes[index], seen) if seen else ""
+        return f(summed(s, d.gates(gates, index, index + 1), hole))
 
     i = gate(0, cell)
     kept = ""
     if cell:
-        kept = s.plus(s.times(i, -1.0), 1.0) if s.attribute("input_forget", 0) else gate(2, cell)
+        kept = s.plus(s.times(i, -1.0), 1.0) if is_coupled else gate(2, cell)
         kept = s("Mul", kept, cell)
-    cell = summed(s, kept, s("Mul", i, g(gates[3])))
+    cell = summed(s, kept, s("Mul", i, g(d.gates(gates, 3, 4))))
     return s("Mul", gate(1, cell), t(cell)), cell
 
 
